@@ -1,1 +1,1 @@
-"""Chip kinds: what a SIP is. A kind is one module with its definition, registered by name."""
+"""Chip kinds: the models of a SIP. A kind is one module with its definition, registered by name."""

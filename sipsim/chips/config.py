@@ -1,4 +1,4 @@
-"""The config of a run, checked by the rules of every domain and of the chosen chip."""
+"""Config of a run, checked by the rules of every domain and of the chosen chip."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as File
@@ -18,12 +18,12 @@ PARAMS: Path = ("system", "chip_params")
 
 
 def known_chip(resolved: Resolved) -> None:
-    """``system.chip`` is a registered chip kind."""
+    """Check that ``system.chip`` is a registered chip kind."""
     check_registered(CHIP, resolved.topology.system.chip, CHIPS)
 
 
 def chip_params_fit_kind(resolved: Resolved) -> None:
-    """``system.chip_params`` are exactly the kind's."""
+    """Check ``system.chip_params`` against the kind's schema."""
     kind = kind_of(resolved)
     try:
         convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
@@ -32,7 +32,7 @@ def chip_params_fit_kind(resolved: Resolved) -> None:
 
 
 def edges_join_ports_of_chip(resolved: Resolved) -> None:
-    """Each port of the edge list is one of this chip, unless none is: then the list is another chip's."""
+    """Check that the chip has each port of the edge list. If it has none, the list is for another chip: pass."""
     ports = kind_of(resolved).ports(resolved)
     named: list[tuple[Path, str]] = []
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
@@ -45,7 +45,7 @@ def edges_join_ports_of_chip(resolved: Resolved) -> None:
 
 
 def links_leave_by_ports_of_chip(resolved: Resolved) -> None:
-    """The topology joins ports that SIPs of this chip have."""
+    """Check that the topology's links use only ports of this chip's SIPs."""
     system, ports = resolved.topology.system, kind_of(resolved).ports(resolved)
     if ports is None:
         return
@@ -57,10 +57,10 @@ def links_leave_by_ports_of_chip(resolved: Resolved) -> None:
 
 
 def check_skews(skews_ns: Mapping[str, float], path: Path, count: int) -> None:
-    """Check that the keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``.
+    """Check that the keys of ``skews_ns``, at key ``path`` of the config, are ranks below ``count``.
 
     Raises:
-        Problem: for the first that is none.
+        Problem: for the first key that is not a rank.
     """
     for rank, skew_ns in skews_ns.items():
         if not (rank.isascii() and rank.isdigit() and str(int(rank)) == rank and int(rank) < count):
@@ -73,7 +73,7 @@ def _listed(ports: Collection[str]) -> str:
 
 
 def chip_rules_hold(resolved: Resolved) -> None:
-    """The chosen kind's own rules hold."""
+    """Check the rules of the chosen chip kind."""
     apply_rules(kind_of(resolved).rules, resolved)
 
 
@@ -88,8 +88,8 @@ RULES: tuple[Rule, ...] = (
     links_leave_by_ports_of_chip,
     chip_rules_hold,
 )
-"""In this order: the first problem is the one that is reported, and a rule relies on those before it. A port that the
-chip does not have is reported before other mistakes in links."""
+"""Rules in order: the first problem is reported, and a rule may rely on earlier rules. An unknown port is reported
+before other problems of links."""
 
 
 def load(
@@ -98,7 +98,7 @@ def load(
     overrides: Sequence[Override] = (),
     variant: str | None = None,
 ) -> Resolved:
-    """The default files, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+    """Load the default files, merge the variant, ``config`` and ``ccl`` over them, then apply ``overrides`` in order.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
@@ -109,7 +109,7 @@ def load(
 
 
 def _implied_link(resolved: Resolved) -> Iterator[tuple[Path, str]]:
-    """The links that a chip has, for a config that names none."""
+    """Yield the chip's default link preset, for a config without one."""
     try:
         link = kind_of(resolved).link
     except UnknownName:

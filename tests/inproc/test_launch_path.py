@@ -128,7 +128,7 @@ class TestEvents:
 
 
 MAP = """
-from sipsim.chips.ahbm.control import Round, Sizes
+from sipsim.chips.ahbm.control import Broadcast, Sizes
 
 control, told = torch._sip.control, []
 engine, recorder = control.engine, control.recorder
@@ -139,7 +139,7 @@ def at_pe(place, span):
     done = lambda: round_.answer(place, recorder.span("mmu", "map", now_ps, now_ps + 3000, span))
     engine.at(now_ps + 3000, done)
 
-round_ = Round(control, [(0, 1), (0, 0)], Sizes(256, 128, 16), at_pe, lambda _: told.append(engine.now_ps), 0)
+round_ = Broadcast(control, [(0, 1), (0, 0)], Sizes(256, 128, 16), at_pe, lambda _: told.append(engine.now_ps), 0)
 torch.launch(idle)
 assert told == {}, told
 """
@@ -254,7 +254,7 @@ class TestInvariants:
         ("method", "line"),
         [
             ("_stamp", "before its stamped"),
-            ("ended", "answers what it was not told, or twice"),
+            ("ended", "answers a message that it did not get, or twice"),
         ],
     )
     def test_broken_rules_are_found(

@@ -120,8 +120,8 @@ def test_all_that_was_sent_has_arrived_when_a_row_starts() -> None:
 
 
 def ends_at_once(barrier: Barrier, _since_ps: int, cause: int) -> None:
-    barrier._told = barrier._count()
-    barrier._note_end(barrier._sip, barrier._engine.now_ps, barrier._told, cause)
+    barrier._reported = barrier._count()
+    barrier._note_end(barrier._sip, barrier._engine.now_ps, barrier._reported, cause)
 
 
 def test_a_round_that_ends_before_all_is_quiet_is_found() -> None:
@@ -129,7 +129,7 @@ def test_a_round_that_ends_before_all_is_quiet_is_found() -> None:
         done = run(*LAST_CREDITS, "--set", "defaults.piggyback_wait_ns=5000", "--bytes", "16K,24K")
     assert done.outcome.error is not None
     assert done.outcome.error.kind == "InvariantViolation"
-    assert "something is under way" in done.outcome.error.message
+    assert "events are pending" in done.outcome.error.message
 
 
 def starts_at_once(barrier: Barrier, cause: int) -> None:
@@ -143,7 +143,7 @@ def test_a_start_after_the_first_round_is_found() -> None:
         done = run(*LAST_CREDITS, "--bytes", "16K,24K")
     assert done.outcome.error is not None
     assert done.outcome.error.kind == "InvariantViolation"
-    assert "packets were under way" in done.outcome.error.message
+    assert "packets were in flight" in done.outcome.error.message
 
 
 def test_the_mail_does_not_change_row_starts() -> None:

@@ -1,7 +1,7 @@
 """64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
-2 bits space, 36 bits offset. A memory that belongs to the cube, as SRAM does, is the same whatever the PE.
+2 bits space, 36 bits offset. The PE bits do not matter for a memory of the cube, such as SRAM.
 Source of the TCM regions: ADR-0023 D20.
 """
 
@@ -13,14 +13,14 @@ from sipsim.config.schema import TcmLayout
 from sipsim.core.registry import Definitions
 
 SPACES = ["tcm", "hbm", "sram"]
-"""Memory spaces by their code; :func:`add_space` adds to them."""
+"""Memory spaces, indexed by code; :func:`add_space` appends to the list."""
 OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
 VIRTUAL_BIT = 1 << 63
 RING_VA_BASE = VIRTUAL_BIT | 1 << 62
-"""Virtual addresses of receive rings begin here; those of tensors lie below."""
+"""First virtual address of receive rings; those of tensors are below."""
 MIB = 2**20
 LEAD_PE = 0
-"""The lead PE of a cube: tensors lie in its HBM, and it is the cube's rank where a rank is a cube or a SIP."""
+"""Lead PE of a cube: tensors are in its HBM, and it has the cube's rank if a rank is a cube or a SIP."""
 
 _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS
@@ -28,7 +28,7 @@ _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
 
 
 class _Codes(Definitions[str, int]):
-    """The code of each memory space."""
+    """Code of each memory space."""
 
     def forget(self) -> None:
         super().forget()
@@ -41,10 +41,10 @@ _SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
 
 
 def add_space(name: str, module: str) -> None:
-    """Give a memory space, which a module defines, a code, unless it has one.
+    """Assign a code to a memory space that ``module`` defines, unless the space has one.
 
     Raises:
-        ValueError: when no code is left.
+        ValueError: if no code is left.
     """
     if name in _SPACE_CODE:
         return
@@ -55,7 +55,7 @@ def add_space(name: str, module: str) -> None:
 
 
 class PePlace(NamedTuple):
-    """A PE of the system."""
+    """Place of a PE in the system."""
 
     sip: int
     cube: int
@@ -63,10 +63,10 @@ class PePlace(NamedTuple):
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A block in memory, such as a tile of a matrix: ``rows`` rows of ``row_bytes`` each, at equal distances.
+    """Block in memory, such as a tile of a matrix: ``rows`` rows of ``row_bytes`` each, at equal distances.
 
-    The first row is at ``address``; from row to row are ``pitch`` bytes, at least ``row_bytes``. The bytes of a block
-    are those of its rows, one after the other.
+    The first row is at ``address``, each next row ``pitch`` bytes later (at least ``row_bytes``). The contents of a
+    block are its rows, concatenated.
     """
 
     address: int
@@ -76,7 +76,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def piece(cls, address: int, nbytes: int) -> "Block":
-        """One piece of memory."""
+        """Return a contiguous block."""
         return cls(address, 1, nbytes, nbytes)
 
     @property
@@ -86,37 +86,37 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reach_bytes(self) -> int:
-        """From the first to the last byte."""
+        """Bytes from the first to the last byte, gaps included."""
         return (self.rows - 1) * self.pitch + self.row_bytes
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether it is one piece of memory."""
+        """Whether the rows have no gaps."""
         return self.rows == 1 or self.pitch == self.row_bytes
 
     @property
     def joined(self) -> "Block":
-        """The same bytes as one row, if they are one piece of memory."""
+        """Block of one row with all bytes, if the block is contiguous; else the block itself."""
         return Block.piece(self.address, self.nbytes) if self.is_contiguous else self
 
     @property
     def addresses(self) -> range:
-        """The first byte of each row."""
+        """Address of each row."""
         return range(self.address, self.address + self.rows * self.pitch, self.pitch)
 
     def meets(self, other: "Block") -> bool:
-        """Whether some byte is in both."""
+        """Return whether the blocks overlap."""
         few, many = (self, other) if self.rows < other.rows else (other, self)
         return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
 
     def _has_some_of(self, address: int, nbytes: int) -> bool:
-        """Whether ``nbytes`` at ``address`` meet a row: if any, the first row that ends after ``address``."""
+        """Return whether ``nbytes`` at ``address`` overlap a row: if any, the first that ends after ``address``."""
         row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
         return row < self.rows and self.address + row * self.pitch < address + nbytes
 
 
 class PhysAddr(NamedTuple):
-    """A byte in one memory of the system."""
+    """Physical address of a byte in one memory of the system."""
 
     sip: int
     cube: int
@@ -125,10 +125,10 @@ class PhysAddr(NamedTuple):
     offset: int
 
     def encode(self) -> int:
-        """The 64-bit form.
+        """Return the 64-bit address.
 
         Raises:
-            ValueError: when a field does not fit its bits.
+            ValueError: if a field does not fit its bits.
         """
         fields = (("sip", SIP_BITS), ("cube", CUBE_BITS), ("pe", PE_BITS), ("offset", OFFSET_BITS))
         for name, bits in fields:
@@ -144,7 +144,7 @@ class PhysAddr(NamedTuple):
 
     @classmethod
     def decode(cls, address: int) -> "PhysAddr":
-        """The fields of a 64-bit address.
+        """Return the fields of a 64-bit address.
 
         Raises:
             ValueError: for a virtual address, an unknown space, or more than 64 bits.
@@ -167,20 +167,20 @@ class PhysAddr(NamedTuple):
 
 
 def space_of(address: int) -> str:
-    """The memory space of a 64-bit address, ``tcm`` for what is none: quicker than to decode all of it."""
+    """Return the memory space of a 64-bit address, ``tcm`` for an invalid one; faster than ``PhysAddr.decode``."""
     code = address >> OFFSET_BITS & (1 << SPACE_BITS) - 1
     return SPACES[code] if address < VIRTUAL_BIT and code < len(SPACES) else SPACES[0]
 
 
 class Region(NamedTuple):
-    """A part of a memory, in bytes from its start."""
+    """Region of a memory, in bytes from the memory's start."""
 
     offset: int
     size: int
 
 
 class TcmMap(NamedTuple):
-    """The three regions of a TCM: kernel memory at the bottom, IPCQ receive rings above it, scratch at the top."""
+    """Regions of a TCM: kernel memory at the bottom, IPCQ receive rings above it, scratch at the top."""
 
     kernel: Region
     ipcq: Region
@@ -193,6 +193,6 @@ class TcmMap(NamedTuple):
 
 
 def tcm_map(layout: TcmLayout) -> TcmMap:
-    """Regions in bytes from the configured sizes in MiB."""
+    """Return the regions of a TCM, in bytes, from the configured sizes in MiB."""
     kernel, ipcq, scratch = layout.kernel_MiB * MIB, layout.ipcq_MiB * MIB, layout.scratch_MiB * MIB
     return TcmMap(Region(0, kernel), Region(kernel, ipcq), Region(kernel + ipcq, scratch))

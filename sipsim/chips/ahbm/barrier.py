@@ -1,17 +1,17 @@
-"""A barrier of all SIPs in simulated time: rows, and the timed iterations of a row, start on all ranks at one time.
+"""Barrier of all SIPs in simulated time: rows, and the timed iterations of a row, start on all ranks at one time.
 
-Control packets travel along a tree of links, numbered, logged and ordered like all others: up to SIP 0 with the latest
-end in a subtree, then down with the common start. That is the latest end plus the longest path up and the longest path
-down, so it depends on nothing else. A hop takes the channel's delay and at least the sender's egress
-(``RunPlan.egress_ps``): what a SIP promises of its messages holds for its control packets, too.
+Control packets travel along a tree of links, numbered, logged and ordered like all other packets: up to SIP 0 with the
+latest end in the subtree, then down with the common start. The common start is the latest end plus the longest path up
+and the longest path down. A hop takes the channel's delay plus the sender's egress (``RunPlan.egress_ps``), so that
+control packets respect the SIP's synchronization bounds.
 
-**A row start** needs that nothing is under way anywhere: stores that were posted, credits, messages through other SIPs.
-A SIP ends a round of it when it is *quiet*, which is when no event of its own is left, and its packet up tells how many
-packets it has sent to other SIPs and how many have arrived, those of the barrier aside. SIP 0 gives the start when the
-sums of both are equal, and are those of the round before; else all go through another round. That is Mattern's rule of
-four counters (Distributed Computing 2, 1987): the second round begins when the first has ended everywhere. So if as
-many had arrived by the first as were sent by the second, nothing was under way between them, and nobody that is quiet
-begins anything without an arrival. Both counts and quietness are those of a simulated time, whatever the mail did.
+**A row start** requires that nothing is in flight anywhere: posted stores, credits, messages through other SIPs. A SIP
+ends its round when it is *quiet*, that is, has no local event left. Its packet up states how many packets it has sent
+to other SIPs and how many have arrived, without those of the barrier. SIP 0 sends the start if both sums are equal and
+the same as in the previous round; otherwise all SIPs run another round. This is Mattern's four-counter method
+(Distributed Computing 2, 1987). The second round begins after the first has ended everywhere. So if as many packets had
+arrived by the first round as were sent by the second, none was in flight between them, and a quiet SIP does nothing
+without an arrival. Counts and quietness refer to simulated time, independent of the delivery of mail.
 """
 
 from collections.abc import Callable
@@ -31,18 +31,18 @@ from sipsim.records.recorder import Recorder
 
 Ps = int
 END, AGAIN, START = range(3)
-"""The kinds of a packet: the end of a subtree's round, another round, or the common start."""
+"""Kinds of a packet: end of a subtree's round, another round, common start."""
 _NAMES = "end", "round", "start"
 
 
 class Counts(NamedTuple):
-    """Packets that were sent to other SIPs, and that have arrived from them."""
+    """Number of packets sent to other SIPs, and of packets that have arrived from them."""
 
     sent: Number
     arrived: Number
 
     def plus(self, other: "Counts") -> "Counts":
-        """The sums of both counts."""
+        """Return the sums of both counts."""
         return Counts(self.sent + other.sent, self.arrived + other.arrived)
 
 
@@ -51,10 +51,10 @@ NO_COUNTS = Counts(0, 0)
 
 @packet_kind
 class BarrierPacket(Packet, tag=3):
-    """A control record of the barrier: ``END``, ``AGAIN`` or ``START`` of a row or of an iteration (``is_row``). It was
-    sent at ``sent_ps``, released by ``span``.
+    """Control packet of the barrier: ``END``, ``AGAIN`` or ``START``, of a row (``is_row``) or of an iteration, sent at
+    ``sent_ps`` because of ``span``.
 
-    ``time_ps``: the latest end in a subtree, or the common start. ``counts``: of the subtree, at a row start.
+    ``time_ps``: latest end in the subtree, or common start. ``counts``: of the subtree, at a row start.
     """
 
     kind: Annotated[int, Meta(ge=END, le=START)]
@@ -66,7 +66,7 @@ class BarrierPacket(Packet, tag=3):
 
 
 class Barrier:
-    """The barrier of one SIP, which takes part in at most one common start at a time."""
+    """Barrier of one SIP; at most one common start is pending at a time."""
 
     def __init__(self, sip: int, plan: Plan, session: Session, recorder: Recorder) -> None:
         self._sip = sip
@@ -78,14 +78,14 @@ class Barrier:
         self._is_row = False
         self._arrived: set[int] = set()
         self._latest_ps: Ps = 0
-        self._counts = self._told = NO_COUNTS
+        self._counts = self._reported = NO_COUNTS
         self._round_before: Counts | None = None
-        self._own = NO_COUNTS
+        self._barrier_packets = NO_COUNTS
 
     def enter(self, on_start: Callable[[int], None], cause: int, is_row: bool = False) -> None:
-        """This SIP's iteration ends now, by span ``cause``; at the next one's common start call ``on_start(span)``.
+        """End this SIP's iteration now, because of span ``cause``; call ``on_start(span)`` at the next common start.
 
-        ``is_row``: at the row start, when nothing is under way on any SIP.
+        ``is_row``: the common start is a row start, when nothing is in flight on any SIP.
         """
         self._on_start, self._is_row = on_start, is_row
         if is_row:
@@ -94,16 +94,16 @@ class Barrier:
             self._note_end(self._sip, self._engine.now_ps, NO_COUNTS, cause)
 
     def receive(self, channel: int, packet: BarrierPacket) -> None:
-        """A control packet arrives.
+        """Handle a control packet that arrives.
 
         Raises:
-            BadPacket: for one that came by no channel.
-            InvariantViolation: for one that does not fit the tree or the round.
+            BadPacket: for a packet that did not arrive on a channel.
+            InvariantViolation: for a packet that does not fit the tree or the round.
         """
         if channel >= len(self._plan.channels):
-            raise BadPacket("is a control packet of the barrier, which come by links alone")
+            raise BadPacket("is a control packet of the barrier, which arrive only over links")
         src, tree, now_ps = self._plan.channels[channel].src, self._tree, self._engine.now_ps
-        self._own = self._own.plus(Counts(0, 1))
+        self._barrier_packets = self._barrier_packets.plus(Counts(0, 1))
         if packet.kind == END:
             is_expected = src in tree.children[self._sip] and src not in self._arrived
         else:
@@ -127,20 +127,20 @@ class Barrier:
         return self._plan.barrier_tree
 
     def _count(self) -> Counts:
-        """The packets of this SIP so far, without its own ones."""
-        session, own = self._session, self._own
+        """Return the counts of this SIP's packets so far, without the packets of the barrier."""
+        session, own = self._session, self._barrier_packets
         return Counts(session.packets_sent - own.sent, session.packets_arrived - own.arrived)
 
     def _end_when_quiet(self, since_ps: Ps, cause: int) -> None:
-        """End this round when no event of this SIP is left; ``cause`` ended at ``since_ps``."""
+        """End the round when this SIP has no event left; span ``cause`` ended at ``since_ps``."""
         last_ps, now_ps = self._engine.last_local_ps(), self._engine.now_ps
         if last_ps is not None:
             self._engine.at(last_ps, lambda: self._end_when_quiet(since_ps, cause), AFTER)
             return
         if now_ps > since_ps:
             cause = self._recorder.span("barrier", "quiet", since_ps, now_ps, cause)
-        self._told = self._count()
-        self._note_end(self._sip, now_ps, self._told, cause)
+        self._reported = self._count()
+        self._note_end(self._sip, now_ps, self._reported, cause)
 
     def _note_end(self, src: int, end_ps: Ps, counts: Counts, cause: int) -> None:
         tree = self._tree
@@ -174,14 +174,14 @@ class Barrier:
         assert on_start is not None
 
         def start() -> None:
-            if is_row and self._count() != self._told:
-                raise InvariantViolation(f"SIP {self._sip}: packets were under way when a row started")
+            if is_row and self._count() != self._reported:
+                raise InvariantViolation(f"SIP {self._sip}: packets were in flight when a row started")
             on_start(self._recorder.span("barrier", "common start", now_ps, time_ps, cause))
 
         self._engine.at(time_ps, start)
 
     def _send(self, dst: int, cause: int, kind: int, is_row: bool, time_ps: Ps, counts: Counts = NO_COUNTS) -> None:
-        way, now_ps, tree = (self._sip, dst), self._engine.now_ps, self._tree
-        self._own = self._own.plus(Counts(1, 0))
+        edge, now_ps, tree = (self._sip, dst), self._engine.now_ps, self._tree
+        self._barrier_packets = self._barrier_packets.plus(Counts(1, 0))
         packet = BarrierPacket(kind, is_row, time_ps, counts, sent_ps=now_ps, span=cause)
-        self._session.emit(tree.channels[way], now_ps + tree.hop_ps[way], encode(packet))
+        self._session.emit(tree.channels[edge], now_ps + tree.hop_ps[edge], encode(packet))

@@ -1,4 +1,4 @@
-"""The tree of links of the barrier, which every process derives from the plan."""
+"""Tree of links for the barrier, which every process derives from the plan."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ ROOT = 0
 
 
 class BarrierTree:
-    """The tree of links along which all SIPs agree on a common start (:mod:`sipsim.chips.ahbm.barrier`).
+    """Tree of links along which all SIPs agree on a common start (:mod:`sipsim.chips.ahbm.barrier`).
 
-    It has for each SIP its parent, children and channels to them. ``gap_ps``: from the latest end to the common start.
-    ``egress_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
+    ``parent``, ``children``, ``channels``: of each SIP. ``gap_ps``: time from the latest end to the common start.
+    ``egress_ps``: per SIP, least time from an event to the sending of a packet; ``channels``: those of the plan.
     """
 
     def __init__(self, system: SipNetwork, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
@@ -34,7 +34,7 @@ class BarrierTree:
         self.gap_ps = self._longest_ps(up=True) + self._longest_ps(up=False)
 
     def _longest_ps(self, up: bool) -> Ps:
-        """The longest path to the root, or from it."""
+        """Return the time of the longest path to the root, or from the root."""
         reached_ps, waiting = {ROOT: 0}, [ROOT]
         for sip in waiting:
             for child in self.children[sip]:

@@ -1,4 +1,4 @@
-"""Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
+"""Chip ``ahbm``: a mesh of HBM cubes with PEs that communicate through IPCQ; host scripts use a subset of PyTorch."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -39,7 +39,7 @@ from sipsim.records.oplog import TRACE_FILE, LineFile, TraceFile, oplog_file
 
 
 class AhbmChip(Chip):
-    """``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
+    """SIP of chip ``ahbm``. ``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
 
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
@@ -117,7 +117,7 @@ class AhbmChip(Chip):
 
 
 class AhbmJobs(BuiltInJobs[Plan]):
-    """Collectives, of all cubes or of groups of PEs."""
+    """Built-in jobs: collectives of all cubes, or of groups of PEs."""
 
     def job(self, request: JobRequest, plan: Plan) -> Job:
         return collective_job(request, plan)
@@ -146,13 +146,13 @@ class AhbmJobs(BuiltInJobs[Plan]):
 
     def short_elements(self, job: Job, plan: Plan) -> int | None:
         if plan.algorithm.kernel is tree_kernel:
-            # A longer row has more units in a tree, up to the number of owners, and then longer ones.
+            # A longer row has more units in a tree, up to the number of owners, then longer units: times do not scale.
             return None
         return max(plan.ipcq.slot_size // DTYPES[job.dtype].itemsize, 1)
 
 
 class Ahbm(ChipKind[Plan]):
-    """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
+    """Chip kind ``ahbm``, configured by ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``; no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     jobs = AhbmJobs()
@@ -175,12 +175,12 @@ class Ahbm(ChipKind[Plan]):
         return unused_keys(resolved)
 
     def plan(self, resolved: Resolved) -> Plan:
-        # All engines are imported here, so that the processes of a run, which are forked later, share them.
+        # Import all engines here, so that the processes of a run, which are forked later, share them.
         ENGINES.names()
         return Plan(resolved)
 
     def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
-        """The plan's lines for the report; none for a script that does not use the algorithm wired before the run."""
+        """Return the plan's lines for the report; none for a script that does not use the wired algorithm."""
         if job.script is not None and plan.algorithm.name not in ran:
             return []
         return group_notes(job, plan) if job.algorithms else plan.notes()

@@ -1,7 +1,7 @@
-"""The control path of a launch: from the host over IO_CPU (ADR-0036) and M_CPUs (ADR-0035) to PEs, and back.
+"""Control path of a launch: from the host over IO_CPU (ADR-0036) and M_CPUs (ADR-0035) to PEs, and back.
 
-A config without such a path launches at once (:class:`DirectLaunch`). Entries of page tables and copies could go this
-way, but take no time yet.
+A config without a control path launches at once (:class:`DirectLaunch`). Page-table updates and the host's copies do
+not use this path; they take no time.
 """
 
 import hashlib
@@ -22,22 +22,22 @@ from sipsim.records.recorder import Recorder
 
 Ps = int
 Place = tuple[int, int]
-"""A PE of a SIP: its cube, and its number."""
+"""PE of a SIP: cube and number."""
 IO_CPU_NODE = Node("io_cpu", -1, 0)
 
 
 def m_cpu(cube: int) -> Node:
-    """The node of a cube's M_CPU."""
+    """Return the node of a cube's M_CPU."""
     return Node("m_cpu", cube, 0)
 
 
 def by_cube(places: Iterable[Place]) -> dict[int, list[int]]:
-    """The PEs of each cube, in order."""
+    """Return the PEs of each cube, in order."""
     return {cube: [pe for _, pe in some] for cube, some in groupby(sorted(places), key=lambda place: place[0])}
 
 
 class Stretch(NamedTuple):
-    """A part of the fan-out's bound: the longest head, and as many drains and dispatches as there are messages."""
+    """Term of the fan-out's bound: the longest head, and one drain and dispatch per message."""
 
     route: Route
     nbytes: int
@@ -46,16 +46,16 @@ class Stretch(NamedTuple):
 
 
 class LaunchPath:
-    """The path of a launch, derived by every process from the sections ``launch``, ``io_cpu`` and ``m_cpu``.
+    """Path and times of a launch, derived by every process from sections ``launch``, ``io_cpu`` and ``m_cpu``.
 
     IO_CPU stamps one start for all cubes of a launch (ADR-0036), ``margin_ps`` after it has taken the launch. Without a
-    configured margin that is a bound of the fan-out where nothing else is there, with the slowest edge's drain:
+    configured margin, this is an upper bound of the uncontended fan-out, with the slowest edge's drain:
 
         max over cubes of head(IO_CPU to M_CPU) + n_cubes * drain(cube_bytes)
         + max over cubes of (n_pes * dispatch + max over PEs of head(M_CPU to PE) + n_pes * drain(pe_bytes))
 
-    The messages of one sender are at most one behind the other on each edge, so none comes later. Limits: other
-    traffic, and CPUs that are busy with another launch, are in no bound; what they delay starts late.
+    In the worst case the messages of one sender queue one behind the other on each edge, so none arrives later. Limits:
+    the bound excludes other traffic and CPUs that are busy with another launch; kernels that they delay start late.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph) -> None:
@@ -75,7 +75,7 @@ class LaunchPath:
         self.m_gather_ps = ns_to_ps(m_cpu_.gather_ns)
 
     def skew_ps(self, rank: int) -> Ps:
-        """How much later the launches of a rank leave its host: as given, or drawn from the seed."""
+        """Return the delay of a rank's launches at its host: configured, or drawn from the seed."""
         given = self.launch.start_skew_ns.get(str(rank))
         if given is not None:
             return ns_to_ps(given)
@@ -86,13 +86,13 @@ class LaunchPath:
         return int.from_bytes(drawn[:8], "big") % (most_ps + 1)
 
     def margin_ps(self, places: Sequence[Place]) -> Ps:
-        """From IO_CPU's stamp to the start of the kernels of a launch on these PEs of a SIP."""
+        """Return the time from IO_CPU's stamp to the start of the kernels of a launch on these PEs."""
         if self.launch.start_margin_ns is not None:
             return ns_to_ps(self.launch.start_margin_ns)
         return sum(self.stretch_ps(each) for each in self.fan_out(places))
 
     def fan_out(self, places: Sequence[Place]) -> list[Stretch]:
-        """The bound of a launch's fan-out; nothing for a launch without PEs."""
+        """Return the terms of the bound of a launch's fan-out; none for a launch without PEs."""
         cubes = by_cube(places)
         if not cubes:
             return []
@@ -102,7 +102,7 @@ class LaunchPath:
         return [Stretch(farthest, self.launch.cube_bytes, len(cubes), 0), max(in_cubes, key=self.stretch_ps)]
 
     def stretch_ps(self, stretch: Stretch) -> Ps:
-        """The time of a part of the bound."""
+        """Return the time of a term of the bound."""
         route, nbytes, messages, dispatches = stretch
         return route.head_ps() + messages * route.drain_ps(nbytes) + dispatches * self.dispatch_ps
 
@@ -112,7 +112,7 @@ class LaunchPath:
 
 
 class FanOutChecker:
-    """A second account of all rounds of one SIP (``--check-invariants``): who got a message, and who has answered.
+    """Checker of all rounds of one SIP (``--check-invariants``): tracks which PEs got a message and have answered.
 
     Raises:
         InvariantViolation: from every method.
@@ -120,28 +120,28 @@ class FanOutChecker:
 
     def __init__(self, sip: int) -> None:
         self._sip = sip
-        self._told: dict[Any, set[Place]] = {}
+        self._pending: dict[Any, set[Place]] = {}
 
     def sent(self, round_: object, places: Sequence[Place]) -> None:
-        """A round is fanned out to these PEs, each of them once."""
-        self._told[round_] = set(places)
-        if len(self._told[round_]) < len(places):
+        """Check that a round is fanned out to each of these PEs once."""
+        self._pending[round_] = set(places)
+        if len(self._pending[round_]) < len(places):
             raise self._violation(f"a message is fanned out twice to one of the PEs {sorted(places)}")
 
     def answered(self, round_: object, place: Place) -> None:
-        """A PE answers, which it does once, and only where it was told something."""
-        if place not in self._told.get(round_, ()):
-            raise self._violation(f"cube {place[0]}, PE {place[1]} answers what it was not told, or twice")
-        self._told[round_].remove(place)
+        """Check that a PE answers a message of the round, and only once."""
+        if place not in self._pending.get(round_, ()):
+            raise self._violation(f"cube {place[0]}, PE {place[1]} answers a message that it did not get, or twice")
+        self._pending[round_].remove(place)
 
     def gathered(self, round_: object) -> None:
-        """IO_CPU has gathered a round: all have answered."""
-        left = self._told.pop(round_)
+        """Check that all PEs of a round have answered when IO_CPU has gathered it."""
+        left = self._pending.pop(round_)
         if left:
             raise self._violation(f"a launch was gathered before the answers of (cube, PE) {sorted(left)}")
 
     def starts(self, place: Place, now_ps: Ps, target_ps: Ps) -> None:
-        """A kernel starts now, and was to start at ``target_ps``."""
+        """Check that a kernel, which starts now, does not start before ``target_ps``."""
         if now_ps < target_ps:
             where = f"cube {place[0]}, PE {place[1]}"
             raise self._violation(f"the kernel on {where} starts at {now_ps} ps, before its stamped {target_ps} ps")
@@ -151,21 +151,21 @@ class FanOutChecker:
 
 
 AtPe = Callable[[Place, int], None]
-"""Called when a round's message is at a PE, with the span that brought it."""
+"""Callback for the arrival of a round's message at a PE, with the span of the message."""
 TO_CUBE, TO_PE, OF_PE, OF_CUBE = "to M_CPU", "to PE", "answer of PE", "answer of M_CPU"
 DISPATCH, GATHER = "dispatch", "gather"
 """Names of spans."""
 M_CPU = "m_cpu."
-"""The beginning of the names of M_CPUs, which are the components of spans."""
+"""Prefix of the names of M_CPUs in spans."""
 
 
 def m_cpu_name(cube: int) -> str:
-    """What the M_CPU of a cube is called in spans."""
+    """Return the name of a cube's M_CPU in spans."""
     return f"{M_CPU}cube{cube}"
 
 
 class Sizes(NamedTuple):
-    """Bytes of a round's messages to an M_CPU, to a PE, and of an answer."""
+    """Bytes of a round's messages: to an M_CPU, to a PE, and of an answer."""
 
     cube_bytes: int
     pe_bytes: int
@@ -173,23 +173,23 @@ class Sizes(NamedTuple):
 
 
 class Server:
-    """A CPU that serves one thing after the other. ``free_ps``: when it has served all so far."""
+    """CPU as a FIFO server. ``free_ps``: when it has served all requests so far."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.free_ps: Ps = 0
 
     def serve(self, duration_ps: Ps) -> Ps:
-        """Something is here now; when it has been served."""
+        """Queue a request that arrives now; return when it has been served."""
         self.free_ps = max(self.free_ps, self._engine.now_ps) + duration_ps
         return self.free_ps
 
 
 class ControlPath:
-    """IO_CPU and the M_CPUs of one SIP. ``checker``: with ``--check-invariants``.
+    """IO_CPU and the M_CPUs of one SIP. ``checker``: None without ``--check-invariants``.
 
-    Every hop is a transfer over the NoC on ``vc_compute``, with its transit costs, and meets other traffic. Limit: an
-    M_CPU holds any number of messages.
+    Every hop is a transfer over the NoC on ``vc_compute`` and shares it with other traffic. Limit: the queue of an
+    M_CPU is unbounded.
     """
 
     def __init__(
@@ -211,25 +211,25 @@ class ControlPath:
         self._m_cpus: dict[int, Server] = {}
 
     def m_cpu(self, cube: int) -> Server:
-        """The M_CPU of a cube; made at its first use."""
+        """Return the M_CPU of a cube, built at its first use."""
         return self._m_cpus.setdefault(cube, Server(self.engine))
 
     def send(self, src: Node, dst: Node, nbytes: int, delay_ps: Ps, then: Callable[[], None]) -> None:
-        """Carry a message that leaves so much later; ``then`` when its last byte is there."""
+        """Send a message in ``delay_ps``; call ``then`` when its last byte arrives."""
         train = self._fabric.train((src, "control"))
         self._fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then(), delay_ps=delay_ps)
 
 
-class Round:
-    """One message from IO_CPU to each of ``places``, released by span ``cause``, and their answers.
+class Broadcast:
+    """Broadcast of a message from IO_CPU to PEs ``places``, because of span ``cause``, and the gather of their answers.
 
-    The M_CPUs of the cubes fan it out. An M_CPU (ADR-0035) serves one message after the other: ``dispatch_ps`` for each
-    of its PEs, in order, and ``m_gather_ps`` for each answer; so does IO_CPU (ADR-0036) with ``io_gather_ps``. Answers
-    of PEs are handled in the order in which they come, between dispatches of other rounds. A round takes two events a
-    cube and two a PE.
+    The M_CPUs of the cubes fan the message out. An M_CPU (ADR-0035) is a FIFO server: ``dispatch_ps`` for each of its
+    PEs, in order, and ``m_gather_ps`` for each answer; so is IO_CPU (ADR-0036), with ``io_gather_ps`` per answer of a
+    cube. Answers of PEs are handled in order of arrival, between dispatches of other rounds. A round takes two events
+    per cube and two per PE.
 
-    ``at_pe`` has each PE do what the message says, and :meth:`answer` reports that it has. ``gathered(span)`` when
-    IO_CPU has taken the answers of all cubes.
+    ``at_pe`` makes a PE act on the message; :meth:`answer` reports that the PE is done. ``gathered(span)`` is called
+    when IO_CPU has taken the answers of all cubes.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Round:
             control.send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, 0, partial(self._at_cube, cube, now_ps, cause))
 
     def _at_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
-        """M_CPU takes its PEs one after the other."""
+        """Dispatch the message from a cube's M_CPU to its PEs, one after the other."""
         now_ps = self._engine.now_ps
         span = self._recorder.span(m_cpu_name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
         for index, pe in enumerate(self._cubes[cube]):
@@ -271,7 +271,7 @@ class Round:
         self._at_pe(place, self._recorder.span(name, TO_PE, out_ps, now_ps, dispatched, *place, self._sizes.pe_bytes))
 
     def answer(self, place: Place, cause: int) -> None:
-        """A PE has done what it was told, by span ``cause``, which ends now."""
+        """Send the answer of a PE that is done, because of span ``cause``, which ends now."""
         if self._checker is not None:
             self._checker.answered(self, place)
         cube, pe = place
@@ -304,7 +304,7 @@ class Round:
 
 
 Begin = Callable[[Place, int], None]
-"""Start the kernel of a PE now, released by a span."""
+"""Function that starts the kernel of a PE now, because of a span."""
 HOST, IO_CPU = "host", "io_cpu"
 SKEW, TO_IO_CPU, TAKE, MARGIN, START, END = (
     "start skew",
@@ -318,10 +318,10 @@ SKEW, TO_IO_CPU, TAKE, MARGIN, START, END = (
 
 
 class Launch(ABC):
-    """One launch under way.
+    """Launch in progress.
 
-    ``target_ps``: the start that IO_CPU has stamped, None without one. ``late_ps``: by how much the latest kernel
-    started after it.
+    ``target_ps``: start time that IO_CPU has stamped, None without a stamp. ``late_ps``: delay of the latest kernel
+    after this time.
     """
 
     target_ps: Ps | None = None
@@ -329,11 +329,11 @@ class Launch(ABC):
 
     @abstractmethod
     def ended(self, place: Place, span: int) -> None:
-        """The kernel of a PE has ended now, by ``span``."""
+        """Note that the kernel of a PE has ended now, with ``span``."""
 
 
 class DirectLaunch(Launch):
-    """All kernels start at once, and the host knows the last end when it comes to pass."""
+    """Launch without a control path: all kernels start at once, and the host sees the last end without delay."""
 
     def __init__(self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int) -> None:
         self._left = len(places)
@@ -350,13 +350,13 @@ class DirectLaunch(Launch):
 
 
 class RoutedLaunch(Launch):
-    """A launch over the control path. ``rank``: whose start skew it has; ``run``: the collective that it belongs to.
+    """Launch over the control path. ``rank``: selects the start skew; ``run``: the collective that it belongs to.
 
-    The host's message is at IO_CPU after the host's latency and its SIP's start skew. IO_CPU takes ``launch_ns`` for
-    it, stamps one start for all cubes (``target_ps``), and fans it out. A PE that has its message earlier waits for
-    that time; one that gets it later starts late. Each kernel's end is an answer. The host knows of the last one after
-    IO_CPU has gathered all, and after the host's latency once more. Limit: a launch that waits for another one on its
-    PEs leaves the host when that one's end is known there.
+    The host's message arrives at IO_CPU after the host latency and the SIP's start skew. IO_CPU takes ``launch_ns``,
+    stamps one start for all cubes (``target_ps``), and fans the launch out. A PE that gets its message earlier waits
+    for this time; a PE that gets it later starts late. Each kernel's end is an answer. The host sees the end of the
+    launch after IO_CPU has gathered all answers, plus the host latency. Limit: a launch that waits for an earlier
+    launch on its PEs leaves the host when the host sees the end of the earlier one.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class RoutedLaunch(Launch):
         self._done = done
         self._run = run
         self._waiting: list[tuple[Place, int]] = []
-        self._round: Round | None = None
+        self._broadcast: Broadcast | None = None
         self._stamped_ps = self._target_ps = 0
         self._margin = 0
         now_ps, skew_ps = self._engine.now_ps, self._path.skew_ps(rank)
@@ -400,7 +400,7 @@ class RoutedLaunch(Launch):
             return
         self.target_ps = self._target_ps = now_ps + self._path.margin_ps(self._places)
         self._engine.at(self._target_ps, self._start)
-        self._round = Round(
+        self._broadcast = Broadcast(
             self._control,
             self._places,
             Sizes(sizes.cube_bytes, sizes.pe_bytes, sizes.done_bytes),
@@ -410,7 +410,7 @@ class RoutedLaunch(Launch):
         )
 
     def _start(self) -> None:
-        """The stamped time: all PEs that know of the launch start."""
+        """Start all PEs that have their message, at the stamped time."""
         places = [place for pes in self._places for place in pes]
         self._margin = self._recorder.span(IO_CPU, MARGIN, self._stamped_ps, self._target_ps, self._stamp_span, *places)
         waiting, self._waiting = sorted(self._waiting), []
@@ -425,7 +425,7 @@ class RoutedLaunch(Launch):
         self._start_one(place, span, span)
 
     def _start_one(self, place: Place, message: int, cause: int) -> None:
-        """Start a kernel, which waits for its message and for the stamped time; the later one is the cause."""
+        """Start a kernel. The cause is the later of its message and the stamped time."""
         now_ps = self._engine.now_ps
         if self._control.checker is not None:
             self._control.checker.starts(place, now_ps, self._target_ps)
@@ -433,11 +433,11 @@ class RoutedLaunch(Launch):
         self._begin(place, self._recorder.span(name, START, now_ps, now_ps, cause, message, self._margin))
 
     def ended(self, place: Place, span: int) -> None:
-        assert self._round is not None
-        self._round.answer(place, span)
+        assert self._broadcast is not None
+        self._broadcast.answer(place, span)
 
     def _gathered(self, cause: int) -> None:
-        self._round = None  # it refers to this one, and is over
+        self._broadcast = None  # break the reference cycle
         sent_ps = self._engine.now_ps
         self._engine.at(sent_ps + self._path.host_ps, lambda: self._at_host(sent_ps, cause))
 

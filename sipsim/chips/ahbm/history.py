@@ -1,5 +1,5 @@
-"""What a rank leaves for the explanation: its spans, the phases of its kernels, the transfers that met others, and the
-accesses that waited in a memory.
+"""History of a rank for ``--explain``: its spans, the phases of its kernels, delayed transfers, and waits in memories,
+written to a file at the end of the run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,11 +17,11 @@ from sipsim.fabric.delays import Delayed
 from sipsim.records.recorder import PhaseStart, Recorder, Span
 
 HISTORY_FILE = "history.msgpack"
-"""The name of a rank's history in its artifact folder."""
+"""Name of a rank's history in its artifact folder."""
 
 
 class History(msgspec.Struct, frozen=True):
-    """Of one rank. Span number n is at n - 1. ``later``: its queue pairs that were made while time ran."""
+    """History of one rank. Span number n has index n - 1. ``later``: queue pairs installed during the simulation."""
 
     rank: int
     spans: list[Span]
@@ -40,7 +40,7 @@ def write_history(
     """Write a rank's history, at the end of its run.
 
     Raises:
-        OutputError: when the disk is full.
+        OutputError: if the file cannot be written, for example because the disk is full.
     """
     history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits, later)
     path = folder / HISTORY_FILE
@@ -52,11 +52,11 @@ def write_history(
 
 
 def read_histories(folders: Sequence[Path]) -> list[History]:
-    """The histories of all ranks, in order of rank.
+    """Return the histories of all ranks, in order of rank.
 
     Raises:
-        OSError: when one is missing.
-        BadFrame: for a file that is none.
+        OSError: if a file is missing.
+        BadFrame: for a file that is not a history.
     """
     return [_read_history(each / HISTORY_FILE) for each in folders]
 
@@ -67,5 +67,5 @@ def _read_history(path: Path) -> History:
 
 
 def _as_text(fact: Any) -> str:
-    """A fact of a user's command that is no plain value."""
+    """Return the text of a fact of a user's command that is not a plain value."""
     return repr(fact)

@@ -1,7 +1,7 @@
-"""A SIP as a mesh of cubes: its parts, the edges between them, dimension-ordered routes.
+"""Graph of a SIP as a mesh of cubes: its parts, the edges between them, dimension-ordered routes.
 
-Where a part sits and what its edges cost is its own definition. Edges and routes are made on first use, so that idle
-cubes cost nothing. All SIPs of a system share one graph.
+The definition of a part gives its location and the costs of its edges. Edges and routes are created at their first use,
+so that idle cubes cost nothing. All SIPs of a system share one graph.
 """
 
 from collections.abc import Callable
@@ -25,23 +25,23 @@ from sipsim.fabric.links.ucie import UcieCrossing
 
 
 class Site(NamedTuple):
-    """A router of a cube, to which a node is attached."""
+    """Router of a cube to which a node is attached."""
 
     cube: int
     router: int
 
 
 Cost = NodeCost | IoCpu
-"""What a node costs: what it adds to a head, and the bandwidth of the edges into and out of it."""
+"""Costs of a node: the time that it adds to a head, and the bandwidth of its edges."""
 
 
 class Memory(NamedTuple):
-    """The memory of a space that the nodes of a part serve.
+    """Memory space that the nodes of a part serve.
 
-    ``cost``: access times, and the memory kind that pays them (:mod:`sipsim.chips.ahbm.memory`), at key ``path`` of the
-    config. ``is_of_cube``: a cube has one memory for all PEs; else each PE has its own. ``capacity_bytes()``: of one
-    memory. ``place_of(pe)``: the number of the node that serves addresses of that PE. ``regions()``: of a TCM; None
-    for other memories.
+    ``cost``: access times and memory kind (:mod:`sipsim.chips.ahbm.memory`), at key ``path`` of the config.
+    ``is_of_cube``: a cube has one memory for all PEs; else each PE has one. ``capacity_bytes()``: of one memory.
+    ``place_of(pe)``: number of the node that serves addresses of a PE. ``regions()``: regions of a TCM; None for other
+    memories.
     """
 
     space: str
@@ -55,12 +55,12 @@ class Memory(NamedTuple):
 
 @dataclass(eq=False)
 class Part:
-    """All nodes of one kind, in a system of one config: what they cost, where they sit, and the memory that they serve.
+    """All nodes of one kind in a system: their costs, their location, and the memory that they serve.
 
     ``cost()``: of each node. ``wire_mm(to)``: millimetres of wire to an adjacent node of kind ``to``: a router, or for
-    routers and ports their like. ``site(node)``: the router that a node is attached to: node ``n`` at router ``n`` of
-    its cube, if not said otherwise. ``framing(to)``: what the edge to an adjacent node of kind ``to`` adds to the bytes
-    that it carries. The config is read when a value is first needed.
+    routers and ports another one. ``site(node)``: the router that a node is attached to; by default node ``n`` is at
+    router ``n`` of its cube. ``framing(to)``: overhead bytes on the edge to an adjacent node of kind ``to``. The config
+    is read when a value is first needed.
     """
 
     cost: Callable[[], Cost]
@@ -71,17 +71,17 @@ class Part:
 
     @cached_property
     def overhead_ps(self) -> int:
-        """The time, in ps, that each node adds to a head."""
+        """Time that each node adds to a head, in ps."""
         return ns_to_ps(self.cost().overhead_ns)
 
     @cached_property
     def bandwidth_bps(self) -> int:
-        """The bandwidth, in bytes a second, of the edges into and out of each node."""
+        """Bandwidth of the edges into and out of each node, in B/s."""
         return gbytes_per_s_to_bps(self.cost().bandwidth_GBps)
 
 
 class MakePart(Protocol):
-    """A function that makes the part of a node kind. ``Params``: what ``parts.<kind>`` of the components holds."""
+    """Factory of the part of a node kind. ``Params``: schema of ``parts.<kind>`` of the components."""
 
     Params: type[Section]
     __module__: str
@@ -96,10 +96,10 @@ PARTS: Registry[MakePart] = Registry(
 
 
 def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Resolved, Any], Part]], MakePart]:
-    """Decorator: the function makes the part of a node kind, here or in a module that ``parts`` of ``components.yaml``
-    names.
+    """Return a decorator that registers the factory of a node kind's part, built in or in a module that ``parts`` of
+    ``components.yaml`` names.
 
-    ``params``: the type of ``parts.<kind>`` of the components; none for parts with their own section.
+    ``params``: schema of ``parts.<kind>`` of the components; none for parts that have a section.
     """
 
     def add(make: Callable[[Resolved, Any], Part]) -> MakePart:
@@ -111,16 +111,16 @@ def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Res
 
 
 def part_kinds(resolved: Resolved) -> list[str]:
-    """The node kinds of a system: all parts of this project, and the modules that ``parts`` of the components names."""
+    """Return the node kinds of a system: all built-in parts, and those that ``parts`` of the components names."""
     built_in = PARTS.names()
     return [*built_in, *(kind for kind in resolved.components.parts if kind not in built_in)]
 
 
 def parts_of(resolved: Resolved) -> dict[str, Part]:
-    """The part of each node kind.
+    """Return the part of each node kind.
 
     Raises:
-        Problem: for one memory space more than addresses have codes for.
+        Problem: if there are more memory spaces than address codes.
     """
     parts = {}
     for kind in part_kinds(resolved):
@@ -135,15 +135,14 @@ def parts_of(resolved: Resolved) -> dict[str, Part]:
 
 
 def memories_of(resolved: Resolved) -> list[Memory]:
-    """Every memory."""
+    """Return all memories of a system."""
     return [part.memory for part in parts_of(resolved).values() if part.memory is not None]
 
 
 class CubeMeshGraph:
-    """Nodes, edges and routes inside one SIP. Routes go X first, then Y, in the cube mesh and in each cube.
+    """Nodes, edges and routes inside one SIP. Routing is X first, then Y, in the cube mesh and in each cube.
 
-    ``memories``: by memory space. ``chunks``: what frames the bytes on every edge, if something
-    does.
+    ``memories``: by memory space. ``chunks``: framing of the bytes on every edge, or None.
     """
 
     def __init__(self, resolved: Resolved, chunks: ChunkFraming | None = None) -> None:
@@ -159,24 +158,24 @@ class CubeMeshGraph:
 
     @cached_property
     def n_cubes(self) -> int:
-        """Cubes of a SIP."""
+        """Cubes per SIP."""
         return self._cubes.w * self._cubes.h
 
     def node_of(self, address: PhysAddr) -> Node:
-        """The end node of a transfer to ``address``."""
+        """Return the end node of a transfer to ``address``."""
         return self.memory_node(address.cube, address.pe, address.space)
 
     def memory_node(self, cube: int, pe: int, space: str) -> Node:
-        """The node that serves a PE's part of a memory space: for its TCM the PE itself."""
+        """Return the node that serves a PE's part of a memory space: for its TCM the PE itself."""
         kind, memory = self._serving[space]
         return Node(kind, cube, memory.place_of(pe))
 
     def port_cube(self, port: str) -> int:
-        """The cube that an IO port sits on."""
+        """Return the cube to which an IO port is attached."""
         return self._parts["io"].site(Node("io", -1, port)).cube
 
     def route(self, src: Node, dst: Node) -> Route:
-        """The route between two nodes of this SIP; none of them a router or a UCIe port."""
+        """Return the route between two nodes of this SIP, which must not be routers or UCIe ports."""
         key = (src, dst)
         if key not in self._routes:
             nodes = self._nodes_between(src, dst)
@@ -185,7 +184,7 @@ class CubeMeshGraph:
         return self._routes[key]
 
     def edge(self, src: Node, dst: Node) -> Edge:
-        """The directed edge between two adjacent nodes. Its wire is that of the one that is not a router."""
+        """Return the directed edge between two adjacent nodes. The node that is not a router defines its wire."""
         key = (src, dst)
         if key not in self._edges:
             one, other = (dst, src) if src.kind == "router" else (src, dst)
@@ -199,7 +198,7 @@ class CubeMeshGraph:
         return self._edges[key]
 
     def overhead_ps(self, node: Node) -> int:
-        """Time that a node adds to every head that starts at it or passes it."""
+        """Return the time that a node adds to every head that starts at it or passes it, in ps."""
         return self._parts[node.kind].overhead_ps
 
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:
@@ -230,7 +229,7 @@ class CubeMeshGraph:
 
 
 def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Memory]]:
-    """The memory of each space, and the node kind that serves it."""
+    """Return the node kind and the memory of each space."""
     serving: dict[str, tuple[str, Memory]] = {}
     for kind, part in parts.items():
         if part.memory is not None:
@@ -241,7 +240,7 @@ def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Memory]]:
 
 
 NO_CPU = NodeCost(overhead_ns=0, bandwidth_GBps=1)
-"""The cost of a CPU that the config lacks: no message passes it."""
+"""Cost of a CPU that the config does not have; no message passes it."""
 
 
 def _on_first_router(node: Node) -> Site:
@@ -250,7 +249,7 @@ def _on_first_router(node: Node) -> Site:
 
 @part("hbm")
 def hbm(resolved: Resolved, _params: NoParams) -> Part:
-    """The HBM controller's port of PE ``n``'s slice, on router ``n``."""
+    """Return the part ``hbm``: the HBM controller's port of PE ``n``'s slice, on router ``n``."""
     cube, cost = resolved.topology.cube, resolved.components.hbm
     memory = Memory("hbm", ("hbm",), cost, lambda: cube.hbm_MiB_per_pe * MIB)
     return Part(lambda: cost, lambda _to: cube.noc.hbm_distance_mm, memory=memory)
@@ -258,9 +257,10 @@ def hbm(resolved: Resolved, _params: NoParams) -> Part:
 
 @part("io")
 def io_port(resolved: Resolved, _params: NoParams) -> Part:
-    """The end of the link to another SIP, one on each side of a SIP.
+    """Return the part ``io``: the end of the link to another SIP, one per side of a SIP.
 
-    It sits on the configured cube, or the middle of its side of the cube mesh; there, in the middle of the same side.
+    A port is on the configured cube, or in the middle of its side of the cube mesh; in the cube, on the middle router
+    of the same side.
     """
     sip, routers = resolved.topology.sip, resolved.topology.cube.noc.routers
 
@@ -275,9 +275,9 @@ def io_port(resolved: Resolved, _params: NoParams) -> Part:
 
 @part("io_cpu")
 def io_cpu(resolved: Resolved, _params: NoParams) -> Part:
-    """IO_CPU, which takes the host's launches at the edge of the SIP (ADR-0036).
+    """Return the part ``io_cpu``: IO_CPU, which takes the host's launches at the edge of the SIP (ADR-0036).
 
-    It sits on the first router of its cube, and as far from it as an IO port.
+    IO_CPU is on the first router of its cube, at the distance of an IO port.
     """
     components, sip = resolved.components, resolved.topology.sip
 
@@ -289,16 +289,16 @@ def io_cpu(resolved: Resolved, _params: NoParams) -> Part:
 
 @part("m_cpu")
 def m_cpu(resolved: Resolved, _params: NoParams) -> Part:
-    """M_CPU, the management CPU of a cube (ADR-0035), on its first router, and as far from it as a PE."""
+    """Return the part ``m_cpu``: a cube's management CPU (ADR-0035), on the first router, at the distance of a PE."""
     noc = resolved.topology.cube.noc
     return Part(lambda: resolved.components.m_cpu or NO_CPU, lambda _to: noc.pe_distance_mm, _on_first_router)
 
 
 @part("pe")
 def pe(resolved: Resolved, _params: NoParams) -> Part:
-    """The port of PE ``n``, on router ``n``; its TCM is reached there.
+    """Return the part ``pe``: the port of PE ``n`` and its TCM, on router ``n``.
 
-    A transfer to or from the PE passes its PE_DMA, whose costs the port has.
+    A transfer to or from the PE passes its PE_DMA, so the port has PE_DMA's costs.
     """
     noc, components = resolved.topology.cube.noc, resolved.components
 
@@ -311,14 +311,14 @@ def pe(resolved: Resolved, _params: NoParams) -> Part:
 
 @part("router")
 def router(resolved: Resolved, _params: NoParams) -> Part:
-    """The routers of a cube, a mesh row by row, a pitch apart."""
+    """Return the part ``router``: the routers of a cube, a mesh numbered row by row, one pitch apart."""
     noc = resolved.topology.cube.noc
     return Part(lambda: resolved.components.router, lambda _to: noc.router_pitch_mm)
 
 
 @part("sram")
 def sram(resolved: Resolved, _params: NoParams) -> Part:
-    """The SRAM's port, one a cube, on router 0: it belongs to the cube, whichever PE an address names."""
+    """Return the part ``sram``: the SRAM's port, one per cube, on router 0, whichever PE an address contains."""
     cube, cost = resolved.topology.cube, resolved.components.sram
     memory = Memory("sram", ("sram",), cost, lambda: cube.sram_MiB * MIB, is_of_cube=True, place_of=lambda _pe: 0)
     return Part(lambda: cost, lambda _to: cube.noc.sram_distance_mm, _on_first_router, memory)
@@ -326,11 +326,11 @@ def sram(resolved: Resolved, _params: NoParams) -> Part:
 
 @part("ucie")
 def ucie(resolved: Resolved, _params: NoParams) -> Part:
-    """A UCIe port in the middle of a side of a cube. It joins a router of its cube with the port of the next cube that
-    faces it.
+    """Return the part ``ucie``: a UCIe port in the middle of each side of a cube, between a router and the facing port
+    of the next cube.
 
     The two ports are the ends of a crossing (:mod:`sipsim.fabric.links.ucie`). Each takes half of ``fdi_to_fdi_ns``,
-    rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. There is no retimer in a package.
+    rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. A package contains no retimer.
     """
     port, noc, components = resolved.components.ucie_port, resolved.topology.cube.noc, resolved.components
 

@@ -1,7 +1,7 @@
-"""The records that the parts of a SIP share: one a SIP, and one a PE.
+"""Records that the parts of a SIP share: one per SIP, and one per PE.
 
-A part is made with the record that it belongs to, and takes from it the parts that it uses.
-:mod:`sipsim.chips.ahbm.sip` has the classes that fill both.
+The constructor of a part gets these records and takes from them the other parts that it uses. The subclasses in
+:mod:`sipsim.chips.ahbm.sip` fill both.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class SipParts:
-    """The parts of SIP ``sip`` that its PEs share. Those from ``fabric`` on are new at each row start.
+    """Parts of SIP ``sip`` that its PEs share. The parts from ``fabric`` on are new at each row start.
 
-    ``page_table``: None where the PEs have no MMU. ``closed``: the generations of queue pairs that it has closed.
+    ``page_table``: None if the PEs have no MMU. ``closed``: numbers of the closed generations of queue pairs.
     ``checker``: None without ``--check-invariants``. ``ipcqs``: PE_IPCQ of each PE in use, by cube and PE.
     """
 
@@ -56,11 +56,11 @@ class SipParts:
 
 
 class PeParts:
-    """The parts of PE ``pe`` of cube ``cube``, and its kernel: ``task``, ``phase`` (empty for none) and ``run``, the
-    index of the kernel's collective among the SIP's (None for another kernel).
+    """Parts of PE ``pe`` of cube ``cube``, and its kernel: ``task``, ``phase`` (empty for none) and ``run``, the index
+    of the kernel's collective among those of the SIP (None for another kernel).
 
-    ``gemm_dma``: PE_DMA, for the transfers of PE_GEMM. ``room``: for the handles of its kernel; None where they take
-    none. ``mmu``: None where addresses are translated in no time.
+    ``gemm_dma``: PE_DMA for the transfers of PE_GEMM. ``room``: TCM space for its kernel's handles; None if they take
+    none. ``mmu``: None if address translation takes no time.
     """
 
     cube: int

@@ -1,4 +1,4 @@
-"""The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
+"""Plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -54,13 +54,13 @@ from sipsim.records.report import SEND_RECV, RunRecord
 
 
 class Plan(RunPlan):
-    """A system of chip ``ahbm`` with its collective installed.
+    """Plan of a run on chip ``ahbm``, with the wiring of its algorithm.
 
     ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number;
-    ``world`` is the communicator of them all. These are not the ranks of the process group, which are SIPs.
+    ``world`` is the communicator of all of them. Ranks of the process group are different: they are SIPs.
 
     Raises:
-        ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
+        ConfigError: if the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
     """
 
     system: AhbmSystem
@@ -92,12 +92,12 @@ class Plan(RunPlan):
         self.world = Communicator(self.algorithm, self.pe_of_rank, self.entries)
 
     def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
-        """The queue pairs of one PE; empty for a PE without a rank."""
+        """Return the queue pairs of one PE; empty for a PE without a rank."""
         return self.entries.get(place, [])
 
     @cached_property
     def arbitration(self) -> Arbitration:
-        """How virtual channels share an edge; one for all without virtual channels."""
+        """Arbitration of the virtual channels on an edge; a single queue without virtual channels."""
         knobs = self.ipcq
         if not knobs.virtual_channels:
             return ONE_QUEUE._replace(chunk_bytes=self.system.chunk_bytes)
@@ -107,12 +107,12 @@ class Plan(RunPlan):
 
     @cached_property
     def piggyback_wait_ps(self) -> int:
-        """The longest wait of a credit for a message to go with."""
+        """Longest wait of a credit for a message that carries it."""
         return ns_to_ps(self.ipcq.piggyback_wait_ns)
 
     @cached_property
     def tcm_ring_bytes(self) -> int:
-        """Bytes at the bottom of the TCM's IPCQ region that rings of the plan take on some PE."""
+        """Bytes at the bottom of the TCM's IPCQ region for the plan's rings: the maximum over PEs."""
         if self.ipcq.buffer_kind != "tcm":
             return 0
         most = max((len(entries) for entries in self.entries.values()), default=0)
@@ -120,12 +120,12 @@ class Plan(RunPlan):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The algorithms of the config."""
+        """Algorithms of the config."""
         return Catalog(self.resolved)
 
     @property
     def why_not_wired(self) -> str:
-        """Why no collective of the wired PEs can run, in a few words; empty when some can."""
+        """Reason why no collective of the wired PEs can run, in a few words; empty if one can."""
         if not self.algorithm.is_schedule:
             return ""
         runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
@@ -133,18 +133,18 @@ class Plan(RunPlan):
 
     @cached_property
     def worker_settings(self) -> WorkerSettings:
-        """Of the workers of groups' collectives."""
+        """Settings of the workers of groups' collectives."""
         defaults = self.resolved.ccl.defaults
         return WorkerSettings(defaults.workers, defaults.worker_bytes, self.system.tcm.kernel.size)
 
     @cached_property
     def stack(self) -> Stack | None:
-        """What the HBM of each cube can give; None without a device that publishes it."""
+        """HBM stack of a cube; None without a device with a published bandwidth."""
         return stack_of(self.resolved, self.ipcq)
 
     @cached_property
     def hbm_room_bytes(self) -> int:
-        """Bytes of each PE's HBM for tensors: all of it, or what lies below receive rings in HBM."""
+        """Bytes of each PE's HBM for tensors: all, or the part below receive rings in HBM."""
         room = self.system.capacities["hbm"]
         if self.ipcq.buffer_kind != "hbm":
             return room
@@ -159,46 +159,46 @@ class Plan(RunPlan):
 
     @cached_property
     def bounds(self) -> ChipBounds:
-        """What a SIP promises of the packets of any PE."""
+        """Synchronization bounds that hold for any PE."""
         with self.resolved.reads.apart():
             modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
         return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps)
 
     @cached_property
     def installed_bounds(self) -> InstalledBounds:
-        """What it could promise if there were no queue pairs but the plan's."""
+        """Synchronization bounds that would hold if only the plan's queue pairs existed."""
         return InstalledBounds(self.system, self.entries, self.system.data_channels(), self.ipcq_overhead_ps)
 
     @cached_property
     def egress_ps(self) -> list[int]:
-        """As in :class:`RunPlan`, of any PE, so that queue pairs that are made while time runs change no bound.
+        """Least time from an event to a packet per SIP, for any PE: queue pairs installed later change no bound.
 
         A message passes PE_IPCQ and leaves its source before it is on the link; so does a credit over the fabric. A
-        fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
-        the pair's least delay.
+        fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; its egress is the excess
+        over the pair's least delay.
         """
         return self.bounds.egress_ps(self.channels, self.pair_delay_ps)
 
     @property
     def n_rows(self) -> int:
-        """One a cube."""
+        """Rows of a SIP's tensors: one per cube."""
         return self.system.n_cubes
 
     @property
     def n_cubes(self) -> int:
-        """Of the mesh."""
+        """Cubes per SIP."""
         return self.system.n_cubes
 
     def canonical_view(self) -> dict[str, Any]:
-        """The system, the algorithm that runs, and what ``all_reduce`` means where that is not torch's."""
+        """Return the system, the algorithm, and the meaning of ``all_reduce`` if it differs from torch's."""
         meaning = self.resolved.ccl.defaults.all_reduce
         view = {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
         return view if meaning == "elementwise" else {**view, "all_reduce": meaning}
 
     def digest_lines(self) -> list[str]:
-        """All queue pairs, what groups' collectives run with, and the sources of users' algorithms.
+        """Return all queue pairs, the settings of groups' collectives, and the sources of users' algorithms.
 
-        The program's version stands for the sources of built-in ones.
+        The program's version covers the sources of built-in algorithms.
         """
         entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
         groups = msgspec.json.encode(canonical_groups(self.resolved), order="sorted").decode()
@@ -207,24 +207,24 @@ class Plan(RunPlan):
         return [*entries, groups, *sources]
 
     def definitions(self) -> list[str]:
-        """The parts of a SIP, its memories and the neighbour table, too."""
+        """Return the registered names of the base class, and those of parts, memories and the neighbour table."""
         memories = (memory.cost.kind for memory in self.system.graph.memories.values())
         chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
         return [*super().definitions(), *chosen]
 
     @property
     def reference(self) -> Callable[..., Any] | None:
-        """The algorithm's."""
+        """Reference function of the algorithm."""
         return self.algorithm.reference
 
     def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
-        """By the algorithm's schedule; a message from one rank to another is what was sent."""
+        """Return the results by the algorithm's schedule; for a send/recv pair, the sent array."""
         if run.collective == SEND_RECV:
             return [None, sources[0]]
         return group_results(self.catalog.get(run.algorithm), self._task_of(run), run.op, sources)
 
     def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
-        """By the definition of the collective."""
+        """Return whether a rank has input and output, by the definition of the collective."""
         if run.collective == SEND_RECV:
             return rank == 0, rank == 1
         task = self._task_of(run)
@@ -240,7 +240,7 @@ class Plan(RunPlan):
         return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
 
     def rows_differ(self, added: Added) -> bool:
-        """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
+        """Return whether rows may differ: by the algorithm's reference; for a group, by its ``rank_identical``."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
         if not collective.per_cube:
             rounds = added.dtype.exact_int is not None and added.op in ROUNDED
@@ -250,11 +250,11 @@ class Plan(RunPlan):
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:
-        """The links along which all SIPs agree on a common start."""
+        """Tree of links along which all SIPs agree on a common start."""
         return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def sync_notes(self) -> list[str]:
-        """What windows lose by bounds that hold for any PE and any peer."""
+        """Return a line with the loss of window length due to bounds that hold for any PE and any peer."""
         in_force, installed = (sum(windows) for windows in self.shortest_windows_ps())
         if not in_force or not installed:
             return []
@@ -266,9 +266,9 @@ class Plan(RunPlan):
         ]
 
     def notes(self) -> list[str]:
-        """The algorithm, how many PEs take part, and its neighbour table, if it has one.
+        """Return a line with the algorithm, the number of participants, and the neighbour table, if any.
 
-        The line does not call them ranks: to its reader a rank is a SIP.
+        The line does not say "ranks": to users a rank is a SIP.
         """
         name, topology = self.algorithm.name, self.algorithm.entry.topology
         table = "" if TABLES.get(topology).self_wired else f", neighbour table {topology}"
@@ -277,23 +277,23 @@ class Plan(RunPlan):
         return [f"algorithm {name}: {count}, a {per} each{table}"]
 
     def data_channels(self) -> list[Channel]:
-        """Those of the links, with lookaheads that far credits keep."""
+        """Return the channels of the links, with lookaheads that far credits respect."""
         lookahead_ps = self.bounds.lookahead_ps
         every = enumerate(super().data_channels())
         return [channel._replace(delay_ps=lookahead_ps(number, channel.delay_ps)) for number, channel in every]
 
     def own_channels(self) -> list[Channel]:
-        """One of fast-path credits for each ordered pair of SIPs that a link joins, see
-        :mod:`sipsim.chips.ahbm.costs.promises`.
+        """Return a channel of fast-path credits per ordered pair of SIPs that a link joins
+        (:mod:`sipsim.chips.ahbm.costs.promises`).
         """
         return self.bounds.credit_channels()
 
     def more_reactions_ps(self, sip: int) -> list[int]:
-        """That of a SIP that far credits pass."""
+        """Return the reaction of a SIP that far credits pass through, if there are far credits."""
         return [self.bounds.transit_ps(sip, self.channels)] if self.bounds.has_far_credits else []
 
     def shortest_windows_ps(self) -> tuple[list[int], list[int]]:
-        """By SIP: the shortest window by the bounds in force, and by those of the plan's own queue pairs."""
+        """Return the shortest windows per SIP, by the bounds in force and by those of the plan's queue pairs."""
         system, installed = self.system, self.installed_bounds
         egress_ps = self.egress_ps if self.algorithm.is_schedule else installed.egress_ps()
         own = reactions_ps(system, egress_ps, installed.has_transit())
@@ -303,14 +303,14 @@ class Plan(RunPlan):
         )
 
     def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:
-        """How credits return from SIP to SIP, by the queue pair of a direction."""
+        """Return the credit mode of the queue pair in a direction from SIP to SIP."""
         system, port = self.system, None
         if src_sip != dst_sip:
             port = system.port_towards(src_sip, dst_sip, direction)
         return credit_mode_of(self.ipcq.credit_return_mode, system.is_die_to_die(src_sip, dst_sip, port))
 
     def has_transit(self) -> bool:
-        """Whether there may be messages that pass through a SIP that is not their destination."""
+        """Return whether messages may pass through a SIP that is not their destination."""
         return not self.bounds.all_are_joined
 
     def _places(self) -> list[PePlace]:
@@ -319,7 +319,8 @@ class Plan(RunPlan):
         return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
 
     def _neighbour_table(self) -> NeighbourTable:
-        """None on a topology that the algorithm does not run on: its calls are refused, and others need no wiring."""
+        """Return the neighbour table; empty on a topology that the algorithm does not support, where calls of it are
+        refused."""
         if not self.algorithm.runs_on(self.system.topology):
             return {}
         return self.algorithm.neighbour_table(self.system, self.world_size)

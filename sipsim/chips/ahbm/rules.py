@@ -1,4 +1,4 @@
-"""The rules of chip ``ahbm`` for its meshes, its memories and its control path."""
+"""Config rules of chip ``ahbm``: meshes, memories and control path."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ from sipsim.config.schema import NoParams, Resolved
 
 
 def cubes_fit_addresses(resolved: Resolved) -> None:
-    """A physical address has ``CUBE_BITS`` for the cube."""
+    """Check that cube numbers fit the ``CUBE_BITS`` of a physical address."""
     mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
     if mesh.w * mesh.h > most:
         raise refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", f"must have at most {most} cubes, as addresses do")
 
 
 def flits_have_room(resolved: Resolved) -> None:
-    """A flit between cubes carries more than its own header."""
+    """Check that a flit between cubes is larger than its header."""
     port = resolved.components.ucie_port
     if port.flit_bytes is not None and port.flit_overhead_bytes >= port.flit_bytes:
         what = f"must be less than ucie_port.flit_bytes ({port.flit_bytes})"
@@ -27,19 +27,19 @@ def flits_have_room(resolved: Resolved) -> None:
 
 
 def known_parts(resolved: Resolved) -> None:
-    """``parts`` names node kinds of registered parts."""
+    """Check that ``parts`` contains only node kinds of registered parts."""
     for kind in resolved.components.parts:
         check_registered(("parts", kind), kind, PARTS)
 
 
 def part_params_fit(resolved: Resolved) -> None:
-    """``parts.<kind>`` is exactly what the part takes; for the parts of ``ahbm``, which have sections, nothing."""
+    """Check ``parts.<kind>`` against the part's schema; it is empty for built-in parts, which have sections."""
     for kind in part_kinds(resolved):
         convert_part(resolved.components.parts.get(kind, {}), PARTS.get(kind).Params, ("parts", kind))
 
 
 def ports_sit_on_cubes(resolved: Resolved) -> None:
-    """Each IO port sits on a cube of the mesh."""
+    """Check that the cube of each IO port exists."""
     sip = resolved.topology.sip
     cubes = sip.cube_mesh.w * sip.cube_mesh.h
     for side in sip.ports.__struct_fields__:
@@ -51,7 +51,7 @@ def ports_sit_on_cubes(resolved: Resolved) -> None:
 
 
 def every_pe_has_a_router(resolved: Resolved) -> None:
-    """PE ``i`` sits on router ``i``, so there are at least as many routers."""
+    """Check that a cube has at least as many routers as PEs: PE ``i`` is on router ``i``."""
     cube = resolved.topology.cube
     routers = cube.noc.routers.w * cube.noc.routers.h
     if cube.pes > routers:
@@ -61,7 +61,7 @@ def every_pe_has_a_router(resolved: Resolved) -> None:
 
 
 def known_memory_kinds(resolved: Resolved) -> None:
-    """``kind`` of every memory is registered."""
+    """Check that ``kind`` of every memory is registered."""
     for memory in memories_of(resolved):
         path, cost = memory.path, memory.cost
         if cost.kind is not None:
@@ -69,7 +69,7 @@ def known_memory_kinds(resolved: Resolved) -> None:
 
 
 def memory_params_fit_kind(resolved: Resolved) -> None:
-    """``params`` of every memory are exactly its kind's, and fit each other and the memory's size."""
+    """Check that ``params`` of every memory fit its kind's schema, each other and the memory's size."""
     for memory in memories_of(resolved):
         path, cost = memory.path, memory.cost
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
@@ -86,20 +86,20 @@ def memory_params_fit_kind(resolved: Resolved) -> None:
 
 
 def pages_are_powers_of_two(resolved: Resolved) -> None:
-    """A page number is the upper bits of an address."""
+    """Check that the page size is a power of two: a page number is the upper bits of an address."""
     mmu = resolved.components.pe_mmu
     if mmu is not None and (what := no_power_of_two(mmu.page_KiB)):
         raise refused(("pe_mmu", "page_KiB"), mmu.page_KiB, what)
 
 
 def start_skews_are_of_ranks(resolved: Resolved) -> None:
-    """``start_skew_ns`` names ranks."""
+    """Check that the keys of ``start_skew_ns`` are ranks."""
     launch, count = resolved.components.launch, resolved.topology.system.sips.count
     check_skews(launch.start_skew_ns if launch else {}, ("launch", "start_skew_ns"), count)
 
 
 def a_launch_has_its_cpus(resolved: Resolved) -> None:
-    """``launch`` needs ``io_cpu`` and ``m_cpu``."""
+    """Check that a config with ``launch`` has ``io_cpu`` and ``m_cpu``."""
     components = resolved.components
     for name in ("io_cpu", "m_cpu"):
         if components.launch is not None and getattr(components, name) is None:
@@ -108,7 +108,7 @@ def a_launch_has_its_cpus(resolved: Resolved) -> None:
 
 
 def io_cpu_sits_on_a_cube(resolved: Resolved) -> None:
-    """The cube of IO_CPU exists."""
+    """Check that the cube of IO_CPU exists."""
     mesh, section = resolved.topology.sip.cube_mesh, resolved.components.io_cpu
     if section is not None and section.cube >= mesh.w * mesh.h:
         what = f"no such cube in a {mesh.w}x{mesh.h} mesh; allowed: 0 to {mesh.w * mesh.h - 1}"
@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def unused_keys(resolved: Resolved) -> Iterator[Problem]:
-    """Keys of memories that their kinds do not use."""
+    """Yield the keys of memories that have no effect with their kinds."""
     for memory in memories_of(resolved):
         path, cost = memory.path, memory.cost
         name = cost.kind or FIXED_LATENCY

@@ -1,4 +1,4 @@
-"""One SIP: its engine, fabric, memory, network interface and PEs."""
+"""Hardware of one SIP: engine, fabric, memory, network interface and PEs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ Ps = int
 
 
 class Pe(PeParts):
-    """A PE in use. ``kernel_ps``: how long kernels ran on it that have ended."""
+    """PE in use. ``kernel_ps``: run time of its kernels that have ended."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.sip = sip.sip
@@ -63,7 +63,7 @@ class Pe(PeParts):
         self.canonical = sip.memory.canonical
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components = sip.plan.resolved.components
-        # Without channels of their own, stores are in the train of messages, which leave one at a time.
+        # Without virtual channels stores share the train of messages, which leave one at a time.
         stores = components.pe_dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
         self.dma = PeDma(sip, self, "dma", stores)
         self.gemm_dma = PeDma(sip, self, "gemm", components.pe_gemm.outstanding_stores)
@@ -83,7 +83,7 @@ class Pe(PeParts):
 
     @property
     def rank(self) -> int | None:
-        """Its rank in the wiring; None where it takes no part."""
+        """Rank of the PE in the wiring; None if it takes no part."""
         return self.ipcq.rank
 
     @property
@@ -98,21 +98,21 @@ class Pe(PeParts):
 
     @property
     def translates_slots(self) -> bool:
-        """Whether its MMU translates the addresses that its kernel gives."""
+        """Whether an MMU translates the kernel's addresses."""
         return self.mmu is not None
 
     def can_send(self, direction: str) -> bool:
-        """Whether a direction is installed for sending."""
+        """Return whether a direction is installed for sending."""
         queue = self.ipcq.queues.get(direction)
         return queue is not None and queue.can_send
 
     def peer_ring(self, direction: str) -> tuple[int, int]:
-        """The slots of the peer's ring in a direction, and their size in bytes."""
+        """Return the slots of the peer's ring in a direction, and their size in bytes."""
         peer = self.ipcq.queue(direction).peer
         return peer.n_slots, peer.slot_size
 
     def translate_slot(self, direction: str, nbytes: int) -> None:
-        """Have the peer's slot translated, of a send that will be found right."""
+        """Translate the peer's slot for a send, if the send is valid."""
         queue = self.ipcq.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not queue.can_send or not queue.has_va or nbytes > queue.peer.slot_size:
             return
@@ -120,7 +120,7 @@ class Pe(PeParts):
         self.mmu.translate(queue.last_tx_slot_va(), nbytes)
 
     def settle(self) -> None:
-        """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
+        """Block the kernel, which ends, until PE_CPU has issued all its commands; then free its slots and TCM space."""
         if self.task is not None:
             self.cpu.catch_up(self.task)
             self.ipcq.release_all(self.task.span)
@@ -128,22 +128,21 @@ class Pe(PeParts):
                 self.room.clear()
 
     def enter_phase(self, phase: str) -> None:
-        """Its kernel is in a phase from now on; empty: in none."""
+        """Set the phase of the kernel; empty for none."""
         self.phase = phase
         self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
 
 
 class Sip(SipParts):
-    """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
+    """Hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
-    It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script. Each
-    PE that takes part is made at its first use. Parts whose state times depend on are new at each row start
-    (:meth:`begin_row`); so nobody may keep one for longer. ``handle_numbers``: by cube and PE, those of the handles to
-    come.
+    A ``Sip`` is the ``Model`` of a session, independent of processes, the broker and the host script. A PE is built at
+    its first use. Parts with state that affects times are rebuilt at each row start (:meth:`begin_row`), so do not hold
+    references to them across rows. ``handle_numbers``: by cube and PE, the numbers of the next handles.
 
-    ``check_invariants`` turns on ``sipsim.chips.ahbm.ipcq.invariants`` and the checks of ``sipsim.fabric``.
-    ``keep_spans`` retains spans and transfers, for ``sipsim.insight.explain``. ``second_pass`` makes a second pass,
-    None for none.
+    ``check_invariants`` enables ``sipsim.chips.ahbm.ipcq.invariants`` and the checks of ``sipsim.fabric``.
+    ``keep_spans`` retains spans and transfers for ``sipsim.insight.explain``. ``second_pass`` returns a second pass;
+    None without one.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class Sip(SipParts):
         self._map_rings()
 
     def _make_parts(self) -> None:
-        """All parts whose state times depend on, as they are at time 0 and at each row start."""
+        """Build all parts with state that affects times, at time 0 and at each row start."""
         plan, is_checked = self.plan, self._is_checked
         buffers = buffers_of(plan.resolved, plan.system.chunk_bytes)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
@@ -197,19 +196,19 @@ class Sip(SipParts):
         self.control = self._make_control()
         self._pes: dict[Place, Pe] = {}
         if self.page_table is not None:
-            # Of MMUs that are no more.
+            # Drop the listeners of the previous row's MMUs.
             self.page_table.on_unmap.clear()
         for place, entries in plan.entries.items():
             if place.sip == self.sip and entries:
-                # Messages may arrive before it runs a kernel.
+                # Messages may arrive before the PE runs a kernel.
                 self.pe(place.cube, place.pe)
 
     def _join_network(self) -> None:
-        """The ports, and the parts that send to and receive from other SIPs.
+        """Build the ports, and the parts that send to and receive from other SIPs.
 
-        A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to
-        the next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP
-        continues exactly where a single fabric would.
+        A message over a link is simulated in pieces: one transfer over this SIP's edges and the link, a packet to the
+        next SIP, and a transfer from the port there onwards. The packet states the length of its train, so that the
+        next SIP continues exactly as a single fabric would.
         """
         deliveries: Deliveries = {Message: MessageDelivery(self), CreditFrame: CreditDelivery(self)}
         controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}
@@ -223,25 +222,25 @@ class Sip(SipParts):
         controls |= {LinkCredit: self.network.take_link_credit, WireCredit: self.credits.receive}
 
     def check_row_start(self) -> None:
-        """Check at a row start that nothing is under way here, and that all messages that were sent were received.
+        """Check at a row start that nothing is in flight on this SIP, and that all messages were received.
 
         Raises:
-            InvariantViolation: while anything is under way.
-            IpcqInUse: when a message was not received.
+            InvariantViolation: if an event is left.
+            IpcqInUse: if a message was not received.
         """
         last_ps = self.engine.last_local_ps()
         if last_ps is not None:
-            raise InvariantViolation(f"SIP {self.sip}: a row starts while something is under way until {last_ps} ps")
+            raise InvariantViolation(f"SIP {self.sip}: a row starts while events are pending until {last_ps} ps")
         for pe in self.pes_in_use():
             pe.ipcq.generations.check_received()
 
     def begin_row(self, cause: int) -> None:
-        """A row starts now, by span ``cause``: all parts are as at time 0, and what they count goes on.
+        """Start a row now, because of span ``cause``: rebuild all parts as at time 0; counters continue.
 
-        Nothing is under way on any SIP (:meth:`check_row_start`), and the plan's queue pairs alone are open.
+        Nothing may be in flight on any SIP (:meth:`check_row_start`), and only the plan's queue pairs may be open.
 
         Raises:
-            InvariantViolation: where one is not idle, or there are others.
+            InvariantViolation: if a queue pair is not idle, or is not one of the plan's.
         """
         self.usage.begin_row()
         before, self._pes = self._pes, {}
@@ -251,7 +250,7 @@ class Sip(SipParts):
                 self.pe(*key).ipcq.continue_from(pe.ipcq, cause)
 
     def verdict(self) -> Verdict | None:
-        """What the second pass has found, at the end of the run; None without one."""
+        """Return the verdict of the second pass, at the end of the run; None without a second pass."""
         if self.second_pass is None or self.recorder.feed is None:
             return None
         self.recorder.feed.drain()
@@ -264,7 +263,7 @@ class Sip(SipParts):
         return second_pass
 
     def pe(self, cube: int, pe: int) -> Pe:
-        """A PE; it is made at its first use."""
+        """Return a PE, built at its first use."""
         key = (cube, pe)
         if key not in self._pes:
             self._pes[key] = Pe(self, cube, pe)
@@ -276,19 +275,19 @@ class Sip(SipParts):
         return self.pe(cube, pe).ipcq if cube < system.n_cubes and pe < system.n_pes else None
 
     def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
-        """Make this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.install`."""
+        """Install this SIP's part of a generation of queue pairs (:meth:`SipGenerations.install`)."""
         self.generations.install(generation, plan, pe_of_rank)
 
     def close(self, generation: int) -> None:
-        """End this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.close`."""
+        """Close this SIP's part of a generation of queue pairs (:meth:`SipGenerations.close`)."""
         self.generations.close(generation)
 
     def pes_in_use(self) -> list[Pe]:
-        """Every PE in use, in order of cube and PE."""
+        """Return the PEs in use, in order of cube and PE."""
         return [self._pes[key] for key in sorted(self._pes)]
 
     def spawn(self, pe: Pe, body: Callable[[], None], cause: int = 0) -> Task:
-        """Start a kernel on a PE now, released by span ``cause``, after the events that are already due."""
+        """Start a kernel on a PE now, because of span ``cause``, after the events that are already due."""
         task = self.make_task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
         task.span, task.since_ps = cause, self.engine.now_ps
         if pe.task is not None:
@@ -301,7 +300,7 @@ class Sip(SipParts):
     def launch(
         self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
     ) -> Launch:
-        """Launch kernels on these PEs: ``begin`` starts each, ``done`` is called when the host knows that all ended."""
+        """Launch kernels on these PEs: ``begin`` starts each; ``done`` is called when the host sees that all ended."""
         if self.control is None:
             return DirectLaunch(places, begin, done, cause)
         return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)
@@ -314,31 +313,31 @@ class Sip(SipParts):
         return ControlPath(self.engine, self.fabric, self.graph, path, self.recorder, checker)
 
     def receive(self, channel: int, body: bytes) -> None:
-        """The last byte of a packet arrives over a link now."""
+        """Take a packet whose last byte arrives over a link now."""
         self.network.receive(channel, body)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
+        """Return a lower bound of the time of the next packet that local events send; the first is at ``next_ps``."""
         return self.network.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
-        """The number of tasks that have not ended, servers aside."""
+        """Return the number of tasks that have not ended, without servers."""
         self.tasks = {task: None for task in self.tasks if not task.ended}
         return len([task for task in self.tasks if not task.is_server])
 
     def _counters(self) -> PartCounters:
-        """The counters of the parts since the row start."""
+        """Return the counters of the parts since the row start."""
         network = self.network
         sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in network.by_letter.items()}
         return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), network.outages_used())
 
     def _lookups(self) -> dict[Place, tuple[int, int]]:
-        """Hits and misses of each TLB, by cube and PE."""
+        """Return hits and misses of each TLB, by cube and PE."""
         pes = self.pes_in_use() if self.page_table is not None else []
         return {(pe.cube, pe.pe): (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
 
     def _engines(self) -> dict[str, PeCounters]:
-        """Counters of each PE that has multiplied."""
+        """Return the counters of each PE whose PE_GEMM has worked."""
         pes = [pe for pe in self.pes_in_use() if pe.units.gemm.busy_ps] if self.recorder.composite_ps else []
         return {
             f"cube{pe.cube}.pe{pe.pe}": PeCounters({unit.name: unit.busy_ps for unit in pe.units}, pe.kernel_ps)
@@ -346,7 +345,7 @@ class Sip(SipParts):
         }
 
     def _map_rings(self) -> None:
-        """Map the rings of the plan, where MMUs translate their addresses."""
+        """Map the rings of the plan, if MMUs translate their addresses."""
         for place, entries in self.plan.entries.items():
             if place.sip == self.sip and self.page_table is not None:
                 map_rings(self.page_table, place, entries, 0)

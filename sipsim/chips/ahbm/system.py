@@ -1,4 +1,4 @@
-"""The system of SIPs that are meshes of cubes: sizes, memories, and what follows from the graph of a SIP."""
+"""System of SIPs that are meshes of cubes: sizes, memories, and bounds that follow from the graph of a SIP."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,7 +18,7 @@ from sipsim.fabric.sips import RoutedSips
 
 
 class _Capacities(dict[str, int]):
-    """Each is asked for when it is first needed."""
+    """Capacities by space, each computed at its first use."""
 
     def __init__(self, memories: Mapping[str, Memory]) -> None:
         super().__init__()
@@ -30,13 +30,13 @@ class _Capacities(dict[str, int]):
 
 
 CHUNK_BYTES = 256
-"""ADR-0023 D19: a packet. Flows have none; it is what control packets of the barrier take on a link at most."""
+"""Bytes of a packet (ADR-0023 D19). Flows have no packets; there it bounds the barrier's control packets on a link."""
 
 
 class AhbmSystem(RoutedSips):
-    """SIPs of chip ``ahbm``. ``has_buffers``: the fabric is that of packets in finite buffers, not that of flows.
+    """SIPs of chip ``ahbm``. ``has_buffers``: the fabric models packets in finite buffers, not flows.
 
-    ``knobs``: of the queues, whose chunk is the packet of finite buffers, and what has a header on every edge.
+    ``knobs``: settings of the queues; their chunk is the packet of finite buffers and the unit with a header.
     """
 
     graph: CubeMeshGraph
@@ -59,7 +59,7 @@ class AhbmSystem(RoutedSips):
 
     @property
     def n_cubes(self) -> int:
-        """Cubes of one SIP."""
+        """Cubes per SIP."""
         return self.graph.n_cubes
 
     @cached_property
@@ -74,14 +74,14 @@ class AhbmSystem(RoutedSips):
 
     @cached_property
     def spaces_of_cubes(self) -> frozenset[str]:
-        """The spaces of which a cube has one memory, whichever PE an address names."""
+        """Spaces with one memory per cube, whichever PE an address contains."""
         return frozenset(space for space, memory in self.graph.memories.items() if memory.is_of_cube)
 
     def describe_sip(self) -> str:
         return f"{self.n_cubes} cube{'s' if self.n_cubes > 1 else ''}"
 
     def canonical_view(self) -> dict[str, Any]:
-        """The chip is this one, and its sections are added: port places and the kinds of memories are filled in."""
+        """Return the view of the base class with this chip's sections: port places and memory kinds are filled in."""
         view, config = super().canonical_view(), msgspec.to_builtins(self.resolved.topology)
         system, sip = view["topology"]["system"], config["sip"]
         del system["chip"], system["chip_params"]
@@ -90,7 +90,7 @@ class AhbmSystem(RoutedSips):
         return {**view, "topology": topology, "components": self._canonical_components()}
 
     def _canonical_components(self) -> dict[str, Any]:
-        """``components.yaml``, without the kind that a memory has when none is named."""
+        """Return ``components.yaml`` without memory kinds that are the default."""
         components: dict[str, Any] = msgspec.to_builtins(self.resolved.components)
         for section in components.values():
             if section.get("kind") == FIXED_LATENCY:
@@ -98,15 +98,15 @@ class AhbmSystem(RoutedSips):
         return components
 
     def least_out_ps(self, port: str) -> int:
-        """No more than the least time of a head from any PE of a SIP to a port."""
+        """Return a lower bound of the time of a head from any PE of a SIP to a port, in ps."""
         return self._least_way_ps(port, out=True)
 
     def least_in_ps(self, port: str) -> int:
-        """No more than the least time of a head from a port of a SIP to any PE."""
+        """Return a lower bound of the time of a head from a port of a SIP to any PE, in ps."""
         return self._least_way_ps(port, out=False)
 
     def _least_way_ps(self, port: str, out: bool) -> int:
-        """Of the PEs of the port's cube; those of other cubes pass the port's last edge and a crossing at least."""
+        """Return the least time over the port's cube's PEs and, for other cubes, of the port's edge and a crossing."""
         known = self._least_ways_ps.get((port, out))
         if known is not None:
             return known
@@ -122,7 +122,7 @@ class AhbmSystem(RoutedSips):
 
     @cached_property
     def _crossing_ps(self) -> int:
-        """What every crossing from cube to cube takes at least."""
+        """Least time of a crossing from cube to cube."""
         w, _ = self.cube_mesh
         route = self.graph.route(Node("pe", 0, LEAD_PE), Node("pe", 1 if w > 1 else w, LEAD_PE))
         return sum(e.wire_ps + e.overhead_ps for e in route.edges if "ucie" in (e.src.kind, e.dst.kind))
@@ -132,8 +132,8 @@ class AhbmSystem(RoutedSips):
         return {}
 
     def least_way_ps(self, link: int) -> int:
-        """The least way from a PE, or from another port, to the link, as frames are sent at their source. A port that
-        sends of itself has no way to go."""
+        """Return the least time from a PE or another port to the link, since frames are sent at their source; 0 for a
+        port that sends frames itself."""
         kind = self.link_kinds[link]
         if self.has_buffers:
             return self.least_last_ps(link)
@@ -144,33 +144,33 @@ class AhbmSystem(RoutedSips):
         )
 
     def until_left(self, route: Route) -> Route:
-        """What of a route inside a SIP, its link included, bounds the rate at which a transfer leaves its source: all
-        of it, but with finite buffers the first edge alone."""
+        """Return the part of a route inside a SIP, its link included, that limits the rate at which a transfer leaves
+        its source: the whole route, or with finite buffers only the first edge."""
         return route._replace(edges=route.edges[:1]) if self.has_buffers else route
 
     def least_last_ps(self, link: int) -> int:
-        """The least time of a frame's last chunk on a link. One that another memory, or another link, brings may come
-        to the link later than that chunk begins."""
+        """Return the least time from the start of a frame's last chunk to its end on a link. The chunk may still be
+        arriving from another memory or link when it starts."""
         return min(
             self.link_kinds[link].least_chunk_ps(self.chunk_bytes), self.least_transit_ps, self._least_passing_ps
         )
 
     def least_mail_ps(self, link: int) -> int:
-        """The least time from an event at a PE to the sending of a frame that it causes, besides PE_IPCQ's."""
+        """Return the least time from an event at a PE to a frame that it causes, without the time of PE_IPCQ."""
         return self.least_out_ps(self.links[link].src_port) if self.has_buffers else self.link_kinds[link].drain_ps(1)
 
     def transit_ps(self, kind: AnyLinkKind) -> int:
         return super().transit_ps(kind) if self.has_buffers else 0
 
     def answer_ps(self, kind: AnyLinkKind) -> int | None:
-        """A buffer behind a link returns room at once."""
+        """Return the least time to an answer; a link's receive buffer returns credits at once."""
         return 0 if self._has_link_buffers else super().answer_ps(kind)
 
     @cached_property
     def _least_passing_ps(self) -> int:
-        """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
+        """Least time from the start of the last chunk on the wire into a PE to its end at a port, past one router.
 
-        It counts the drain of one byte, not of a chunk: a short message from a slow memory has its head on the link
+        The drain of one byte counts, not of a chunk: the head of a short message from a slow memory is on the link
         before its last chunk is known here.
         """
         paths = (

@@ -1,4 +1,4 @@
-"""Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
+"""Use of a SIP's parts per stretch of the run, as differences of counters."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -17,17 +17,17 @@ Counts = TypeVar("Counts")
 
 
 class PeCounters(NamedTuple):
-    """How long the engines of a PE were busy, by their names, and how long kernels ran that have ended."""
+    """Busy time of a PE's engines by name, and run time of the kernels that have ended."""
 
     busy_ps: Mapping[str, Ps]
     kernel_ps: Ps
 
 
 class PartCounters(NamedTuple):
-    """The counters of parts: of edges, and of what was sent, data and credits, by port.
+    """Counters of parts: use of edges, and sent bytes of data and credits by port.
 
-    ``lookups``: hits and misses of TLBs, by (cube, PE). ``pes``: of the PEs that multiply, by their names.
-    ``outages``: of the links that leave, in one order; none in a part of the run.
+    ``lookups``: hits and misses of TLBs, by (cube, PE). ``pes``: PEs whose PE_GEMM has worked, by name. ``outages``: of
+    the outgoing links, in a fixed order; empty for a stretch of the run.
     """
 
     edges: Mapping[Edge, EdgeUse] = {}
@@ -38,9 +38,9 @@ class PartCounters(NamedTuple):
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``: of the kernels of rows, and of parts since the start of the run.
+    """All counters at ``now_ps``: kernels of rows, and parts since the start of the run.
 
-    ``commands_ps``, ``peak_ps``: of composite commands, see :class:`~sipsim.records.recorder.Recorder`.
+    ``commands_ps``, ``peak_ps``: of composite commands (:class:`~sipsim.records.recorder.Recorder`).
     """
 
     now_ps: Ps
@@ -54,10 +54,10 @@ _NOTHING = _Counters(0, KernelUse(), PartCounters(), {}, 0)
 
 
 class UsageMeter:
-    """The counters of one SIP. ``link_names``: of the links that leave it, by port.
+    """Counters of one SIP. ``link_names``: names of its outgoing links, by port.
 
-    What is sent is counted by time, whoever sends; kernels are counted by the launch that they belong to, at its end.
-    ``parts``: reads what the parts have counted since the last row start.
+    Sent bytes belong to the stretch in which they are sent, whoever sends; kernels are counted when their launch ends.
+    ``parts``: reads the counters of the parts since the last row start.
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class UsageMeter:
         self._begin = _NOTHING
 
     def begin_row(self) -> None:
-        """The parts count from 0 from now on; those that have counted so far are read for the last time."""
+        """Save the counters of the current parts: new parts replace them and count from 0."""
         self._before = self.so_far_of_parts()
 
     def so_far_of_parts(self) -> PartCounters:
-        """The counters of the parts since the start of the run."""
+        """Return the counters of the parts since the start of the run."""
         return combined(self._before, self._parts())
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
-        """A launch has ended; ``is_of_row``: it belongs to the row whose stretch this is, and is none beside it."""
+        """Count a launch that has ended; ``is_of_row``: it belongs to the row of the current stretch."""
         self._kernels = combined(self._kernels, use)
         if is_of_row:
             self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:
-        """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
+        """End the current stretch and begin one with ``iterations`` equal iterations of a row; 0: not of a row."""
         if not iterations and self._iterations == 0:
             return
         now = self._read()
@@ -97,11 +97,11 @@ class UsageMeter:
         self._iterations, self._begin = iterations, now
 
     def so_far(self) -> Usage | None:
-        """The present stretch up to now, if it is of a row."""
+        """Return the use in the current stretch up to now; None if it is not of a row."""
         return self._between(self._iterations, self._begin, self._read()) if self._iterations else None
 
     def measured(self) -> tuple[Usage, ...]:
-        """Each stretch of a row, up to now; without any, the whole run, with 0 iterations."""
+        """Return the use in each stretch of a row up to now; without rows, that of the whole run, with 0 iterations."""
         present = self.so_far()
         rows = (*self._rows, *([] if present is None else [present]))
         return rows or (self._between(0, _NOTHING, self._read()._replace(of_rows=self._kernels)),)
@@ -134,9 +134,9 @@ class UsageMeter:
 
 
 def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
-    """The sum of equal trees of counters: mappings by their keys, tuples, and numbers; an empty one is all zeros.
+    """Add two trees of counters of the same structure: mappings by key, tuples, numbers; an empty tree is all zeros.
 
-    ``sign`` -1: what ``one`` has more than ``other``, an earlier state of it.
+    With ``sign`` -1 subtract ``other``, an earlier state of ``one``.
     """
     mine: Any = one
     its: Any = other
@@ -156,7 +156,7 @@ def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
 
 
 def _engine_use(used: _Counters) -> EngineUse | None:
-    """Of the PEs whose PE_GEMM worked meanwhile."""
+    """Return the use of engines of the PEs whose PE_GEMM worked in the stretch; None if there are none."""
     pes = [pe for pe in used.parts.pes.values() if pe.busy_ps[GEMM]]
     busy_ps: dict[str, Ps] = {}
     for pe in pes:
@@ -166,7 +166,7 @@ def _engine_use(used: _Counters) -> EngineUse | None:
 
 
 def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
-    """The use of the HBM that moved most bytes; of equal cubes the first."""
+    """Return the use of the cube's HBM that moved most bytes; of equal cubes the first."""
     moved: dict[int, int] = {}
     slices: dict[int, set[Node]] = {}
     for edge, use in edges.items():
@@ -181,7 +181,7 @@ def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
 
 
 def _tlb_uses(lookups: Mapping[Place, tuple[int, int]]) -> Iterator[TlbUse]:
-    """Of the PEs that looked something up meanwhile."""
+    """Yield the use of each TLB with lookups in the stretch."""
     for (cube, pe), found in sorted(lookups.items()):
         if any(found):
             yield TlbUse(f"cube{cube}.pe{pe}", *found)

@@ -1,1 +1,1 @@
-"""What a chip is to the rest: its kind, its plan, its bridge to host code."""
+"""Interface of a chip to the rest of the simulator: its kind, its plan, its bridge to host code."""

@@ -1,8 +1,8 @@
-"""The bridge between host code and the simulation: it starts the host program and carries all of its calls.
+"""Bridge between host code and the simulation: starts the host program and forwards all its calls.
 
-Host code may run anywhere, but only the host task, which belongs to the simulation's loop, can wait in simulated time.
-A bridge brings each call of the host API to that task and its result or exception back. The simulation stands while
-host code runs, so no result depends on where it runs.
+Host code may run in any thread or process, but only the host task, which belongs to the simulation's loop, can wait in
+simulated time. A bridge forwards each call of the host API to this task and returns its result or exception. The
+simulation is paused while host code runs, so no result depends on where host code runs.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Bridge(ABC):
-    """One rank's way to run its host program.
+    """Runs the host program of one rank.
 
-    ``on_call_end`` is called on the simulation's side when a call has returned: that is progress, however long it took.
+    ``on_call_end`` is called on the simulation's side when a call has returned; it counts as progress.
     """
 
     def __init__(self) -> None:
@@ -29,29 +29,29 @@ class Bridge(ABC):
 
     @abstractmethod
     def body(self, program: Callable[[], None]) -> Callable[[], None]:
-        """The host task's body: it runs the host program to its end, and raises what the program raises."""
+        """Return the host task's body, which runs the host program to its end and raises the program's exceptions."""
 
     @abstractmethod
     def call(self, fn: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """Called by host code, and by what runs in the simulation: the result of ``fn``, or the exception it raises.
+        """Return the result of ``fn`` or raise its exception; for host code, and for code in the simulation.
 
-        ``fn`` runs in the host task if host code calls this. It may wait in simulated time, and may use ``call``.
+        If host code makes the call, ``fn`` runs in the host task. ``fn`` may wait in simulated time and use ``call``.
         """
 
     def host_frame(self, task_frame: FrameType | None) -> FrameType | None:
-        """Where host code is: by default in the host task, of which ``task_frame`` is the innermost frame."""
+        """Return the innermost frame of host code: by default ``task_frame``, that of the host task."""
         return task_frame
 
     @abstractmethod
     def close(self) -> None:
-        """The run is over, perhaps before its program: leave nothing behind. From the simulation's loop.
+        """Release all resources at the end of the run, even if the host program has not ended. Idempotent.
 
-        It may be closed again.
+        Called from the simulation's loop.
         """
 
 
 def host_call(method: Method) -> Method:
-    """A method of the host API: it runs by way of its object's ``bridge``."""
+    """Decorate a method of the host API so that it runs through its object's ``bridge``."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,9 +61,9 @@ def host_call(method: Method) -> Method:
 
 
 class GreenletBridge(Bridge):
-    """The host program is the body of the host task itself, a greenlet: a call is a call.
+    """Bridge whose host program is the body of the host task, a greenlet; a call of the host API is a plain call.
 
-    A program that is cut short is never resumed.
+    A program that has not ended when the run ends is never resumed.
     """
 
     def body(self, program: Callable[[], None]) -> Callable[[], None]:

@@ -1,8 +1,8 @@
-"""The interface of a chip kind, the one place where a SIP is put together: its plan, its parts, its host program.
+"""Interface of a chip kind, which builds a SIP: its plan, its parts, its host program.
 
-Session, sync client, engine, broker and launcher see a :class:`~sipsim.chips.api.run_plan.RunPlan` and a
-:class:`Chip`, whatever the kind. ``system.chip`` chooses it: a name, or a module on the import path that registers its
-kind under its own name.
+Session, sync client, engine, broker and launcher use only a :class:`~sipsim.chips.api.run_plan.RunPlan` and a
+:class:`Chip`. ``system.chip`` selects the kind: a name, or a module on the import path that registers its kind under
+the module's name.
 """
 
 import sys
@@ -37,11 +37,11 @@ PlanType = TypeVar("PlanType", bound=RunPlan)
 
 
 class ChipContext(NamedTuple, Generic[PlanType]):
-    """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
+    """Arguments for building a chip. ``plan``: of its kind. ``send`` takes packets for other SIPs.
 
-    ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for files that it leaves, which the
-    chip makes if it needs it. ``bridge``: the way of host code, None for the usual one. ``second_pass`` makes that of
-    a SIP; None where the job has none.
+    ``make_task`` creates the tasks of user code. ``artifact_dir``: the rank's folder for artifacts, which the chip
+    creates if needed. ``bridge``: runs host code; None for a :class:`GreenletBridge`. ``second_pass`` creates the
+    second pass of a SIP; None if the job has none.
     """
 
     rank: int
@@ -55,11 +55,11 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 
 
 class ChipResults(NamedTuple):
-    """What a SIP leaves, as fields of ``RankOutcome``. ``bytes_sent``: data bytes over links. ``runs``, ``calls``: the
-    collectives that it ran and called. ``unread``: messages left unread. ``peak_pss_mib``: peak memory on the host in
-    MiB, as sampled. ``usage``: of its parts, in each run or in all. ``launch_records``: the first of its ``launches``.
-    ``verdict``: that of its second pass. ``outages``: what outages of its outgoing links cost. ``left``: lines about
-    servers that had work left. ``results``: hashes that a race search compares, by name.
+    """Results of a SIP, as fields of ``RankOutcome``. ``bytes_sent``: data bytes over links. ``runs``, ``calls``: the
+    collectives that ran and were called. ``unread``: messages that were not received. ``peak_pss_mib``: sampled peak
+    memory on the host, in MiB. ``usage``: of its parts, per run or in all. ``launch_records``: the first of its
+    ``launches``. ``verdict``: of its second pass. ``outages``: cost of outages of its outgoing links. ``left``: lines
+    about servers with unfinished work. ``results``: hashes that a race search compares, by name.
     """
 
     tensor_sha256: str
@@ -79,9 +79,9 @@ class ChipResults(NamedTuple):
 
 
 class StackBound(NamedTuple):
-    """What PEs that stream their slices of a stack of memory get at most, in GB/s, of what it publishes.
+    """Upper bound, in GB/s, of the rate at which PEs stream their slices of a memory stack, and the published rate.
 
-    ``what`` binds them, and the config ``keys`` of that.
+    ``what``: the bottleneck, with its config ``keys``.
     """
 
     published_GBps: float
@@ -91,15 +91,15 @@ class StackBound(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What binds, with the keys."""
+        """Text of the bottleneck, with its keys."""
         return f"{self.what} [{', '.join(self.keys)}]"
 
 
 class Chip(ABC):
-    """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
+    """Simulated SIP behind its ``session``. ``api``: third argument of a host script.
 
-    ``host``: its host program. ``on_record``: called with each collective that ends here, in order, as it is in the
-    results' ``runs``.
+    ``host``: its host program. ``on_record``: called with the record of each collective that ends on this SIP, in
+    order, as in ``runs`` of the results.
     """
 
     session: Session
@@ -108,41 +108,39 @@ class Chip(ABC):
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def tasks(self) -> list[Task]:
-        """The tasks that may not have ended, that of the host program and servers included. A task that is missing here
-        does not keep the run from its end, and no report of a hang names it. A chip with more tasks adds them.
+        """Return the tasks that may not have ended, including the host program and servers. The run's end does not
+        wait for other tasks, and hang reports do not show them. Override this for a chip with more tasks.
         """
         return self.host.tasks
 
     def unfinished(self) -> list[Task]:
-        """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
+        """Return the tasks that have not ended, without servers: the run ends when there are none."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
     def waiting(self) -> int:
-        """The number of unfinished tasks, for a chip that is its session's model."""
+        """Return the number of unfinished tasks, for a chip that is its session's model."""
         return len(self.unfinished())
 
     def shown_in_dumps(self) -> list[Task]:
-        """The tasks that a report of a deadlock names: those that have not ended, and servers that say what they wait
-        for.
-        """
+        """Return the tasks for a deadlock report: unfinished ones, and servers that state what they wait for."""
         return self.unfinished()
 
     def blocked(self) -> Iterable[BlockedResource]:
-        """The parts of it that cannot go on, besides its tasks, when nothing can happen any more: by whom they are
-        held up, so that a report finds the cycle, across SIPs too.
+        """Return the parts that are blocked in a deadlock, in addition to tasks, with the holders that block them, so
+        that a report finds the cycle, across SIPs too.
         """
         return ()
 
     def calls(self) -> Sequence[GroupCall]:
-        """The collectives and groups that the host script has called."""
+        """Return the collectives and groups that the host script has called."""
         return ()
 
     def open_calls(self) -> Iterable[OpenCall]:
-        """Of these collectives those that have not ended."""
+        """Return the called collectives that have not ended."""
         return ()
 
     def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
-        """The tasks that have not ended, and where their code is. ``frame``: the innermost one of what runs now."""
+        """Return the unfinished tasks and their code locations. ``frame``: innermost frame of the running code."""
         rank, states = self.session.rank, []
         chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
         for task in self.shown_in_dumps():
@@ -154,73 +152,72 @@ class Chip(ABC):
         return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
 
     def dump(self) -> bytes:
-        """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks and what else
-        is blocked.
+        """Return the waiting tasks and resources for a deadlock report, a ``SipDump`` as JSON. By default: the tasks
+        and :meth:`blocked`; a chip with queues adds them.
         """
         return msgspec.json.encode(replace(self.tasks_dump(), blocked=tuple(self.blocked())))
 
     @abstractmethod
     def results(self) -> ChipResults:
-        """What the SIP leaves, at the end of the run, when it is closed."""
+        """Return the SIP's results at the end of the run, when the SIP is closed."""
 
     def close(self) -> None:
-        """Close the bridge, and files: the run is over, perhaps before its program. It may be closed again."""
+        """Close the bridge, and files, at the end of the run, even if the host program has not ended. Idempotent."""
         self.host.bridge.close()
 
 
 class BuiltInJobs(ABC, Generic[PlanType]):
-    """The runs without a script of a kind of chip."""
+    """Jobs of a chip kind that run without a script."""
 
     @abstractmethod
     def job(self, request: JobRequest, plan: PlanType) -> Job:
-        """The job of a run, which :meth:`run` runs on each SIP.
+        """Return the job of a run, which :meth:`run` runs on each SIP.
 
         Raises:
-            ConfigError: for what cannot run.
+            ConfigError: for a job that cannot run.
         """
 
     @abstractmethod
     def run(self, job: Job, chip: Any) -> None:
-        """The host program of such a job on a chip of its kind."""
+        """Run a job on a chip of this kind, as its host program."""
 
     def describe(self, job: Job) -> str:
-        """A job in a few words."""
+        """Return a job in a few words."""
         return job.collective
 
     def check_overrides(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
-        """Refuse an override that has an effect on host scripts, and none on a job.
+        """Refuse an override that affects host scripts but not this job.
 
         Raises:
-            ConfigError: that says why.
+            ConfigError: with the reason.
         """
         return
 
     def choices(self, job: Job, plan: PlanType) -> list[str]:
-        """Lines about what was chosen for a job by its cost, and why."""
+        """Return lines about the algorithms that were chosen for a job by their cost, with the reasons."""
         return []
 
     def tensor_bytes(self, job: Job, plan: PlanType) -> tuple[int, ...]:
-        """The bytes of all tensors of a rank, for each row of a job, in their order."""
+        """Return the bytes of all tensors of a rank, for each row of a job in order."""
         return ()
 
     def estimates_ps(self, job: Job, plan: PlanType) -> tuple[int, ...]:
-        """The estimated simulated time of an iteration, for each row of a job; empty where short runs predict it."""
+        """Return the estimated time of an iteration for each row of a job, in ps; empty if short runs predict it."""
         return ()
 
     def short_elements(self, job: Job, plan: PlanType) -> int | None:
-        """The size, as in ``n_elems`` of a job, that fills its longest messages: from there on times grow linearly.
-        None where short runs do not predict a long run.
+        """Return the size, as in ``n_elems`` of a job, that fills its longest messages: for larger sizes times grow
+        linearly. None if short runs do not predict a long run.
         """
         return None
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """A kind of chip. ``about``: a line for ``--list chips``. ``jobs``: its runs without a script, if it has any.
-    ``explainer``: the name of a module with ``explain(plan, folders, rows)``, for ``--explain``, "" without one; a chip
-    does not import it. ``traces``: whether its collectives can be traced. ``verifies``: whether its runs are performed
-    again, or checked otherwise, as ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what
-    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it. ``link``: the preset of its
-    links where a config names none.
+    """Chip kind. ``about``: a line for ``--list chips``. ``jobs``: its built-in jobs, if any. ``explainer``: name of a
+    module with ``explain(plan, folders, rows)``, for ``--explain``, or ""; a chip does not import this module.
+    ``traces``: whether its collectives can be traced. ``verifies``: whether it supports ``--verify-data`` and
+    ``--check-invariants``. ``Params``: schema of ``system.chip_params``. ``rules``: more rules for a config with this
+    chip. ``link``: default preset of its links.
     """
 
     about: ClassVar[str] = ""
@@ -233,63 +230,63 @@ class ChipKind(ABC, Generic[PlanType]):
     link: str | None = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""
+        """Return ``system.chip_params`` for the check against ``Params``: merged over the kind's defaults, if any."""
         return given
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
-        """Refuse an override that has no effect on a config that keeps the rules.
+        """Refuse an override that has no effect on a valid config.
 
         Raises:
-            ConfigError: that says why.
+            ConfigError: with the reason.
         """
         return
 
     def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        """Values that a run has read and that had no effect on it, by their paths: why. ``ran``: the algorithms of its
-        collectives; ``has_kernels``: whether kernels of a script ran, too.
+        """Return, by path, the values that a run has read but that had no effect on it, with the reason. ``ran``: the
+        algorithms of its collectives; ``has_kernels``: whether kernels of a script ran too.
         """
         return {}
 
     def ports(self, resolved: Resolved) -> Collection[str] | None:
-        """The ports that its SIPs have; None: whatever the topology names."""
+        """Return the ports of its SIPs; None: any port of the topology."""
         return None
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
-        """The values without effect, which are refused where they are not those of the default config."""
+        """Return the values without effect, which are refused unless they are those of the default config."""
         return ()
 
     @abstractmethod
     def plan(self, resolved: Resolved) -> PlanType:
-        """The plan of a run, the same in every process.
+        """Return the plan of a run, equal in every process.
 
         Raises:
-            ConfigError: for what cannot run.
+            ConfigError: for a config that cannot run.
         """
 
     def notes(self, job: Job, plan: PlanType, ran: Collection[str] = ()) -> list[str]:
-        """Lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
+        """Return lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
         return plan.notes()
 
     def unshown(self, plan: PlanType) -> str:
-        """What its model of edges leaves out where one of them is busy, for the user; empty if nothing need be said."""
+        """Return a text for the user: what the model of busy edges leaves out; empty if nothing."""
         return ""
 
     def cautions(self, plan: PlanType) -> list[str]:
-        """Lines for the user before a run: what of the config cannot do what it says."""
+        """Return warnings for the user before a run: settings that cannot have their stated effect."""
         return []
 
     def stack_bound(self, plan: PlanType, slices: int) -> StackBound | None:
-        """What binds PEs that stream so many slices of a stack; None for a memory that publishes no bandwidth."""
+        """Return the bound of PEs that stream ``slices`` slices of a stack; None without a published bandwidth."""
         return None
 
     @abstractmethod
     def build(self, context: ChipContext[PlanType]) -> Chip:
-        """One SIP, in its process: a :class:`Chip` with all its attributes.
+        """Build one SIP, in its process: a :class:`Chip` with all its attributes.
 
-        It makes the engine; the session of ``context.rank`` with that, ``plan.channels``, ``context.send`` and
+        Create the engine; the session of ``context.rank`` with this engine, ``plan.channels``, ``context.send`` and
         ``plan.reactions_ps[rank]``; the session's ``model``, which takes the packets that arrive; and the host program,
-        from ``context.bridge`` and ``context.make_task``. It starts nothing: a task of its own that is there from the
-        beginning gets an event, ``engine.at(0, task.resume)``, and whoever has built the SIP starts the host program.
+        from ``context.bridge`` and ``context.make_task``. Start nothing: for a task that exists from the beginning,
+        schedule ``engine.at(0, task.resume)``. The caller starts the host program.
         """
 
 
@@ -307,32 +304,32 @@ CHIPS: Registry[ChipKind[Any]] = Registry(
 
 
 def kind_of(resolved: Resolved) -> ChipKind[Any]:
-    """The chip kind of a checked config."""
+    """Return the chip kind of a checked config."""
     return CHIPS.get(resolved.topology.system.chip)
 
 
 def plan_of(resolved: Resolved) -> RunPlan:
-    """The plan of a config that was checked, perhaps on another machine.
+    """Return the plan of a config that was checked, perhaps on another machine.
 
     Raises:
-        ConfigError: for what cannot run, here without a user's module that the config names.
+        ConfigError: for a config that cannot run, or a user's module that is missing on this machine.
     """
     try:
-        # Imports users' modules that the plan itself may not need.
+        # This imports users' modules that the plan itself may not need.
         return planned(resolved)
     except UnknownName as error:
         raise ConfigError(f"the run needs what is missing here: {error}") from None
 
 
 def planned(resolved: Resolved) -> RunPlan:
-    """The plan of a checked config, with what every process derives, so that what cannot be derived is refused here.
+    """Return the plan of a checked config with its derived values computed, so that their errors are raised here.
 
     Raises:
-        ConfigError: for what cannot run.
+        ConfigError: for a config that cannot run.
         UnknownName: for a user's module that is missing.
     """
     kind, reads = kind_of(resolved), resolved.reads
-    # From now on: what is derived for a run is derived once, and its processes share it.
+    # Count config reads from now on: values are derived once per run, and its processes share them.
     reads.is_counting = True
     plan = kind.plan(resolved)
     if not isinstance(plan, RunPlan):

@@ -1,4 +1,4 @@
-"""The host program of a SIP: its task, which waits in simulated time for what the chip does."""
+"""Host program of a SIP: its task, which waits in simulated time for the chip."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ Ps = int
 
 
 class HostProgram:
-    """A SIP's host program, made in the loop of the SIP's tasks. ``bridge``: runs host code; None: the usual one.
-    ``start_ps``: when the program starts. ``on_start``: called with its task, before that runs.
+    """Host program of a SIP, created in the loop of the SIP's tasks. ``bridge``: runs host code; None: a
+    :class:`GreenletBridge`. ``start_ps``: when the program starts. ``on_start``: called with its task before it runs.
     """
 
     def __init__(self, bridge: Bridge | None, make_task: MakeTask, engine: Engine, start_ps: Ps = 0) -> None:
@@ -28,11 +28,11 @@ class HostProgram:
 
     @property
     def tasks(self) -> list[Task]:
-        """Its task, once it was started."""
+        """The program's task, once it was started."""
         return [] if self.task is None else [self.task]
 
     def start(self, program: Callable[[], None]) -> None:
-        """Start the program, whose task counts as waiting until it has ended: now, or at the time that it starts."""
+        """Start the program now, or at its start time; its task counts as waiting until it has ended."""
         self.task = self._make_task(HOST_SCRIPT, self.bridge.body(program), self.loop)
         self.on_start(self.task)
         if self._start_ps:
@@ -41,11 +41,11 @@ class HostProgram:
             self.task.resume()
 
     def wait(self, what: object) -> None:
-        """Block the program, which calls this, until :meth:`resume` is called for the same."""
+        """Block the program, which makes the call, until :meth:`resume` is called with the same object."""
         assert self.task is not None
         self.task.wait(what)
 
     def resume(self, what: object) -> None:
-        """Let the program go on, if this is what it waits for."""
+        """Resume the program, if it waits for this object."""
         if self.task is not None and self.task.waits_for is what:
             self.task.resume()

@@ -168,5 +168,5 @@ def test_a_packet_that_comes_between_the_last_round_and_the_start_is_seen() -> N
     made.enter(lambda _span: None, 0, is_row=True)
     rounds(made, session, [(1, 1), (1, 1)])
     session.others = Counts(0, 1)
-    with pytest.raises(InvariantViolation, match="under way"):
+    with pytest.raises(InvariantViolation, match="in flight"):
         session.engine.run_before(None, 100)

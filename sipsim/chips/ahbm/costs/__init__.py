@@ -1,1 +1,1 @@
-"""What every process derives from the config before simulated time begins."""
+"""Costs that every process derives from the config before simulated time begins."""

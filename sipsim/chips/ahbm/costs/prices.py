@@ -1,9 +1,8 @@
-"""The price of each kind of span: what it takes on an idle machine by the config alone, in stages, in picoseconds.
+"""Price of each kind of span: its time on an idle machine, computed from the config, as stages, in picoseconds.
 
-An uncontended transfer is the overhead of its first node, every wire and node on the way, and the drain of its slowest
-edge. A launch has stages for host, IO_CPU, M_CPUs and the messages between them (ADR-0035,
-ADR-0036). A stage adds numbers; it names what it is made of only when asked. What a span took beyond its price is
-waiting and sharing.
+An uncontended transfer takes the overhead of its first node, of every wire and node on its path, and the drain of its
+slowest edge. A launch has stages for host, IO_CPU, M_CPUs and the messages between them (ADR-0035, ADR-0036). A stage
+is a sum; its terms are computed only on demand. The time of a span beyond its price is waiting and sharing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,24 +28,24 @@ from sipsim.topology.links import link_presets
 Ps = int
 Place = tuple[int, int, int]
 Path = list[tuple[int, Route]]
-"""A route SIP by SIP, as ``RoutedSips.pieces`` has it."""
+"""A route as one piece per SIP, as ``RoutedSips.pieces`` returns it."""
 
 MIB = 1 << 20
 THROUGH = "bytes through "
 BYTES, LINK_BYTES = f"{THROUGH}the slowest edge inside SIPs", f"{THROUGH}links"
 STORED = "frames stored behind links"
 SPECIAL = "PE_MATH, special functions"
-"""Its bytes, ``pe_math.special_factor`` times as slow."""
+"""Part of the bytes of special functions, which take ``pe_math.special_factor`` times as long."""
 WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ, PE_CPU = "wires", "links", "drain", "memory", "PE_IPCQ", "PE_CPU"
-"""Kinds of terms that are no nodes."""
+"""Kinds of terms that are not nodes."""
 SEND, DATA, ACKNOWLEDGEMENT, CREDIT = "send", "data", "acknowledgement", "credit"
-"""Steps of a transfer, beside ``COPY``."""
+"""Steps of a transfer, in addition to ``COPY``."""
 _KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
-"""Kinds of the terms of nodes; those of memories are ``MEMORY``, and those of other parts are called as the part."""
+"""Kinds of the terms of nodes. The kind of memories is ``MEMORY``; that of other parts is the name of the part."""
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
-"""The config sections of node kinds that are called otherwise."""
+"""Config sections of node kinds whose section has another name."""
 _OVERHEADS = {"ucie": "fdi_to_fdi_ns"}
-"""The keys of what nodes add to a head where it is called otherwise."""
+"""Keys of a node's overhead, where the key is not ``overhead_ns``."""
 _PARTS = {
     "router": "routers",
     "ucie": "ports between cubes",
@@ -70,15 +69,15 @@ _FIXED = {
     "m_cpu_dispatch": ("M_CPU, dispatch", "m_cpu.dispatch_ns", "", ""),
     "m_cpu_gather": ("M_CPU, gather", "m_cpu.gather_ns", "", ""),
 }
-"""Work that takes what one key says: part, key, kind and what."""
+"""Work whose time is the value of one key: part, key, kind and what."""
 _CELL_BYTES = 4
-"""The bytes of a sum."""
+"""Bytes of a sum."""
 
 
 class Term(NamedTuple):
-    """A summand: the part of the machine, the config keys that it comes from (the first one is its own), and time.
+    """Summand of a price: the part of the machine, the config keys that set it (the main key first), and time.
 
-    Of one transfer also the ``step`` of it, the ``kind`` of thing, and ``what`` it is, with its place.
+    Terms of a transfer also have the ``step`` of the transfer, the ``kind`` of resource, and ``what``: name and place.
     """
 
     part: str
@@ -90,8 +89,8 @@ class Term(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of a price: its time, and the function that makes its terms. ``of_bytes``: the time of a payload's bytes,
-    on the slowest edge or in the slower memory at its ends.
+    """Part of a price: its time, and a function that returns its terms. ``of_bytes``: it is the time of the payload's
+    bytes on the slowest edge or in the slower memory at the ends.
     """
 
     ps: Ps
@@ -103,44 +102,44 @@ Price = list[Stage]
 
 
 def sum_ps(price: Iterable[Stage | Term]) -> Ps:
-    """The time of all stages, or of all terms."""
+    """Return the time of all stages, or of all terms."""
     return sum([each.ps for each in price])
 
 
 def bytes_ps(price: Price) -> Ps:
-    """The time of the payload's bytes, behind the head."""
+    """Return the time of the payload's bytes, without the head."""
     return sum([stage.ps for stage in price if stage.of_bytes])
 
 
 def terms_of(price: Price) -> list[Term]:
-    """The terms of all stages."""
+    """Return the terms of all stages."""
     return [term for stage in price for term in stage.terms()]
 
 
 def by_place(price: Price) -> list[Term]:
-    """The terms by step, kind and what; those of one access are one."""
+    """Return the terms with consecutive terms of the same step, kind and what added up."""
     named = groupby(terms_of(price), key=lambda term: term[3:])
     return [Term("", (), sum_ps(some), *names) for names, some in named]
 
 
 def slowest(price: Price) -> Term:
-    """The longest term of those that are the time of the payload's bytes."""
+    """Return the longest term of the payload's bytes."""
     return max((term for stage in price if stage.of_bytes for term in stage.terms()), key=lambda term: term.ps)
 
 
 def on_any_sip(place: Place) -> Place:
-    """SIPs are alike inside, so SIP 0 stands for all."""
+    """Return the same PE of SIP 0: SIPs are equal inside, so prices are those of SIP 0."""
     return (0, *place[1:])
 
 
 def memory_of(address: int) -> int:
-    """The first byte of the memory that a physical address is in, on SIP 0."""
+    """Return the first address of the memory that contains a physical address, on SIP 0."""
     return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()
 
 
 class GemmStage(NamedTuple):
-    """The cost of a usual piece of work of PE_GEMM's part ``part``, or a share of it: ``name``, the keys it depends on,
-    and time.
+    """Time of a typical piece of work of PE_GEMM's part ``part``, or of a share of it: name, keys that it depends on,
+    time.
     """
 
     part: int
@@ -150,7 +149,7 @@ class GemmStage(NamedTuple):
 
 
 class Prices:
-    """The prices of a system with queues of settings ``knobs``. Places are (SIP, cube, PE), addresses physical."""
+    """Prices in a system whose queues have settings ``knobs``. Places are (SIP, cube, PE), addresses physical."""
 
     def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
         resolved = system.resolved
@@ -164,7 +163,7 @@ class Prices:
         self._memories = MemoryPorts(system.graph.memories, Engine())
 
     def fixed(self, name: str, times: int = 1, step: str = "") -> Price:
-        """Work that takes what one key says: PE_CPU's, PE_IPCQ's, page walks, that of CPUs on a launch."""
+        """Price work whose time is one key's value: of PE_CPU, PE_IPCQ, page walks, and the CPUs of a launch."""
         part, key, kind, what = _FIXED[name]
         section, _, knob = key.partition(".")
         cost = getattr(self._components, section)
@@ -172,11 +171,11 @@ class Prices:
         return [_stage(Term(part, (key,), ps, step, kind, what))]
 
     def delay(self, ps: Ps) -> Price:
-        """A delay that a kernel names."""
+        """Price a ``tl.delay`` of a kernel."""
         return [_stage(Term("PE_CPU, delays of kernels", ("tl.delay",), ps))]
 
     def math(self, work: MathWork) -> Price:
-        """An operation of PE_MATH: the slower of its unit and of the ports of the TCM."""
+        """Price an operation of PE_MATH: the slower of the unit and the ports of the TCM."""
         tcm = PeTcm(0, self._memories, Node("pe", 0, 0))
         name = SPECIAL if work.is_special else "PE_MATH, bytes"
         bytes_ps = self._math.span_ps(work.nbytes, work.is_special)
@@ -185,7 +184,7 @@ class Prices:
         return [*self.fixed("math"), _longest((unit, ports))]
 
     def read(self, place: Place, address: int, nbytes: int, stays: bool = True) -> Price:
-        """A read by PE_DMA: a command to the memory, its access, the data back. ``stays``: at the PE, in its TCM."""
+        """Price a read by PE_DMA: command, memory access, data back. ``stays``: the data are written to the TCM."""
         here, there, port, space = self._memory(place, address)
         if here == there:
             return [self._reading(DATA, space, port), *self._near(space, port, port.read_span_ps(nbytes), nbytes)]
@@ -195,7 +194,7 @@ class Prices:
         return [*self._read_from(DATA, place, address, nbytes, lands), *written]
 
     def latch(self, place: Place, address: int, nbytes: int) -> Price:
-        """A copy by PE_DMA to the kernel's region of the PE's TCM."""
+        """Price a copy by PE_DMA to the kernel region of the PE's TCM."""
         here, there, port, space = self._memory(place, address)
         if here != there:
             tcm = self._memories.at("tcm", here)
@@ -206,33 +205,33 @@ class Prices:
         return [self._reading(COPY, space, port), *copying, self._writing(COPY, space, port)]
 
     def write(self, place: Place, address: int, nbytes: int, leaves: bool = True) -> Price:
-        """A write by PE_DMA: the data to the memory, its access, the acknowledgement. ``leaves``: the PE's TCM."""
+        """Price a write by PE_DMA: data, memory access, acknowledgement. ``leaves``: the data are read from the TCM."""
         here, there, port, space = self._memory(place, address)
         writing = self._span(DATA, space, port, port.write_span_ps(nbytes), nbytes)
         if here == there:
             return [*([writing] if writing.ps else []), self._writing(DATA, space, port)]
         reading, taking = self._leaving(here, nbytes) if leaves else ([], [])
-        path, way_back = self._inside(place, here, there), self._inside(place, there, here)
+        path, return_path = self._inside(place, here, there), self._inside(place, there, here)
         return [
             *reading,
             self._head(DATA, path),
             self._drain(DATA, path, self._wire_format.data_bytes(nbytes), [writing, *taking]),
             self._writing(DATA, space, port),
-            *self._transfer(ACKNOWLEDGEMENT, way_back, self._components.pe_dma.ack_bytes),
+            *self._transfer(ACKNOWLEDGEMENT, return_path, self._components.pe_dma.ack_bytes),
         ]
 
     def post(self, src: Place, direction: str, dst: Place, space: str, nbytes: int, back: str) -> Price:
-        """A write by PE_DMA to where a ring of another PE is; its acknowledgement comes from direction ``back``."""
+        """Price a write by PE_DMA to the memory of another PE's ring; the acknowledgement uses direction ``back``."""
         slot, here = self.system.graph.memory_node(dst[1], dst[2], space), Node("pe", src[1], src[2])
         data = self._sent(src, direction, dst, space, nbytes, self._wire_format.data_bytes(nbytes), None)
-        way_back = self.path(dst[0], slot, src[0], here, back)
-        return [*data, *self._transfer(ACKNOWLEDGEMENT, way_back, self._components.pe_dma.ack_bytes)]
+        return_path = self.path(dst[0], slot, src[0], here, back)
+        return [*data, *self._transfer(ACKNOWLEDGEMENT, return_path, self._components.pe_dma.ack_bytes)]
 
     def message(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None
     ) -> Price:
-        """From a send to the arrival in the ring in a memory of ``dst``; with ``read_pa`` its bytes are fetched from
-        there first.
+        """Price a message from the send to its arrival in the ring of ``dst``. ``read_pa``: the bytes are first fetched
+        from this address.
         """
         wire_bytes = self._wire_format.message_bytes(nbytes)
         return [
@@ -243,7 +242,7 @@ class Prices:
     def passing(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None
     ) -> Price:
-        """From a send until the last byte of its message has passed PE_DMA, at the rate of its way in this SIP."""
+        """Price a send until the last byte has passed PE_DMA, at the rate of the path within this SIP."""
         slot = self.system.graph.memory_node(dst[1], dst[2], space)
         path = self._until_left(self.path(src[0], Node("pe", src[1], src[2]), dst[0], slot, direction))
         before, rate_path, taking = self._source(src, path, nbytes, read_pa)
@@ -251,51 +250,51 @@ class Prices:
         return [*self.fixed("ipcq", step=SEND), *before, self._start(DATA, path), drain]
 
     def credit(self, src: Place, direction: str, dst: Place) -> Price:
-        """A credit's way to the peer, on its own wire or as a message."""
+        """Price a credit to the peer, on a dedicated wire or over the fabric."""
         path = self._between(src, direction, dst)
         return [*self.fixed("ipcq", step=CREDIT), *self._transfer(CREDIT, path, self._knobs.ipcq_credit_size_bytes)]
 
     def injection(self, src: Place, direction: str, dst: Place) -> Price:
-        """A credit as a message until it has left the PE, at the rate of its way in this SIP."""
+        """Price a credit over the fabric until it has left the PE, at the rate of the path within this SIP."""
         path = self._until_left(self._between(src, direction, dst))
         drain = self._drain(CREDIT, path, self._knobs.ipcq_credit_size_bytes)
         return [*self.fixed("ipcq", step=CREDIT), self._start(CREDIT, path), drain]
 
     def control_message(self, src: Node, dst: Node, nbytes: int) -> Price:
-        """A message between IO_CPU, an M_CPU and a PE."""
+        """Price a message between IO_CPU, an M_CPU and a PE."""
         return self._transfer("", [(0, self.system.graph.route(src, dst))], nbytes)
 
     def start_skew(self, rank: int) -> Price:
-        """How much later the launches of a rank leave its host."""
+        """Price the delay of a rank's launches at its host."""
         is_given = str(rank) in self.launch_path.launch.start_skew_ns
         key = "launch.start_skew_ns" if is_given else "launch.max_start_skew_ns"
         return [_stage(Term("start skew", (key,), self.launch_path.skew_ps(rank)))]
 
     def start_margin(self, places: Sequence[tuple[int, int]]) -> Price:
-        """From the stamp to the start of the kernels on PEs of a SIP."""
+        """Price the time from IO_CPU's stamp to the start of the kernels on these PEs."""
         path = self.launch_path
         if path.launch.start_margin_ns is not None:
             return [_stage(Term("start margin", ("launch.start_margin_ns",), path.margin_ps(places)))]
         return [stage for stretch in path.fan_out(places) for stage in self._stretch(stretch)]
 
     def launch(self, rank: int, places: Sequence[tuple[int, int]]) -> Price:
-        """From a host's launch to the start of its kernels."""
+        """Price a launch, from the host's call to the start of its kernels."""
         to_io_cpu = [*self.fixed("host_latency"), *self.start_skew(rank), *self.fixed("io_cpu_launch")]
         return [*to_io_cpu, *self.start_margin(places)]
 
     def product(
-        self, place: Place, operands: int, outputs: int, way_ps: tuple[Ps, ...], measured: tuple[GemmStage, ...]
+        self, place: Place, operands: int, outputs: int, path_ps: tuple[Ps, ...], measured: tuple[GemmStage, ...]
     ) -> Price:
-        """The way through a command of PE_GEMM, which took ``way_ps`` where its stages cost ``measured``.
+        """Price the critical path of a PE_GEMM command that took ``path_ps`` where the stages cost ``measured``.
 
-        The times of the way (:mod:`sipsim.chips.ahbm.gemm.pipeline`) are those of stages that wait for each other, so
-        they have no price of their own. Each is scaled: by what its stage costs here, against what it costs in
-        ``measured``, where they add up to the way. Limit: another way may be the longest then, so a saving is at most
-        the one that results; a run is the judge.
+        The times of the path (:mod:`sipsim.chips.ahbm.gemm.pipeline`) are those of stages that wait for each other, so
+        they cannot be priced separately. Each time is scaled by the cost of its stage here over its cost in
+        ``measured``. Limit: another path may become critical, so the scaled path is only an estimate; a run of the
+        changed config gives the exact time.
         """
         found = []
         here = self.gemm_stages(place, operands, outputs)
-        for part, ps in enumerate(way_ps):
+        for part, ps in enumerate(path_ps):
             pairs = [(now, was) for now, was in zip(here, measured, strict=True) if now.part == part]
             left_ps, whole_ps = ps, sum(was.ps for _, was in pairs)
             for now, was in pairs:
@@ -305,7 +304,7 @@ class Prices:
         return found
 
     def gemm_stages(self, place: Place, operands: int, outputs: int) -> tuple[GemmStage, ...]:
-        """The stages of PE_GEMM on a PE whose operands and outputs are in the memories that begin there."""
+        """Return the stages of PE_GEMM for operands and outputs in the memories that begin at these addresses."""
         key = place, operands, outputs
         if key not in self._gemm_stages:
             rates = slowest(self.read(place, operands, MIB)), slowest(self.write(place, outputs, MIB))
@@ -313,16 +312,16 @@ class Prices:
         return self._gemm_stages[key]
 
     def path(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Path:
-        """The route of what leaves a SIP in a direction."""
+        """Return the route from a node to another, which leaves the source SIP in a direction."""
         port = None if src_sip == dst_sip else self.system.port_towards(src_sip, dst_sip, direction)
         return self.system.pieces(src_sip, start, dst_sip, end, port)
 
     def node_of(self, address: int) -> Node:
-        """The node that serves a physical address."""
+        """Return the node that serves a physical address."""
         return self.system.graph.node_of(PhysAddr.decode(address))
 
     def edge_ps(self, sip: int, src: Node, dst: Node, memory: str = "") -> Ps:
-        """Time that an edge of a SIP needs for a MiB; with ``memory`` one of the memory at a node, by its name."""
+        """Return the drain time of a MiB on an edge of a SIP. ``memory``: name of an edge of the memory at ``src``."""
         edge = (sip if dst.kind == "far" else 0, src, dst, memory)
         if edge not in self._edge_ps:
             if dst.kind == "far":
@@ -334,7 +333,7 @@ class Prices:
         return self._edge_ps[edge]
 
     def edge_name(self, sip: int, src: Node, dst: Node, memory: str = "") -> str:
-        """An edge of a SIP with its SIP; a link by its name."""
+        """Return the name of an edge with its SIP, or of a link."""
         if memory:
             return f"the {memory} of {self._space_of(src).upper()} at sip{sip}.{src}"
         if dst.kind != "far":
@@ -343,7 +342,7 @@ class Prices:
         return f"link {self.system.links[far.channel].name}"
 
     def edge_keys(self, sip: int, src: Node, dst: Node, memory: str = "") -> tuple[str, ...]:
-        """The config keys of an edge's bandwidth."""
+        """Return the config keys that set an edge's bandwidth."""
         if memory:
             space = self._space_of(src)
             return (f"{space}.{self._memories.at(space, src).bandwidth_key}",)
@@ -353,17 +352,17 @@ class Prices:
 
     @cached_property
     def launch_path(self) -> LaunchPath:
-        """The launch path of a config with launches that take time."""
+        """Launch path of a config whose launches take time."""
         return LaunchPath(self.system.resolved, self.system.graph)
 
     def _space_of(self, node: Node) -> str:
-        """The memory space that a node serves."""
+        """Return the memory space that a node serves."""
         graph = self.system.graph
         return next(space for space in graph.memories if graph.memory_node(0, 0, space).kind == node.kind)
 
     @cached_property
     def _presets(self) -> dict[tuple[int, str], str]:
-        """The preset of each link, by its SIP and port."""
+        """Preset of each link, by SIP and port."""
         system = self.system
         names = link_presets(system.resolved.topology.system.sips, system.links)
         return dict(zip(((link.src, link.src_port) for link in system.links), names, strict=True))
@@ -372,7 +371,7 @@ class Prices:
         return f"links.{self._presets[sip, str(port.place)]}.params.{name}"
 
     def _rate_keys(self, *kinds: str) -> list[str]:
-        """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""
+        """Return the bandwidth keys that limit an edge between two node kinds: those of the slower kind."""
         sections = [_SECTIONS.get(kind, kind) for kind in kinds]
         known = {each: getattr(self._components, each, None) for each in sections}
         least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
@@ -389,12 +388,12 @@ class Prices:
         return self.path(src[0], Node("pe", src[1], src[2]), dst[0], Node("pe", dst[1], dst[2]), direction)
 
     def _until_left(self, path: Path) -> Path:
-        """The part of a path that bounds the rate at which a transfer leaves its source."""
+        """Return the part of a path that limits the rate at which a transfer leaves its source."""
         sip, route = path[0]
         return [(sip, self.system.until_left(route))]
 
     def _read_from(self, step: str, place: Place, address: int, nbytes: int, lands: bool) -> Price:
-        """A read over the fabric. ``lands``: in a TCM with a bandwidth."""
+        """Price a read over the fabric. ``lands``: it is written to a TCM with a bandwidth."""
         here, there, port, space = self._memory(place, address)
         tcm, path = self._memories.at("tcm", here), self._inside(place, there, here)
         spans = [self._span(step, space, port, port.read_span_ps(nbytes), nbytes)]
@@ -410,7 +409,7 @@ class Prices:
     def _sent(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, wire_bytes: int, read_pa: int | None
     ) -> Price:
-        """The price of sending bytes to the memory of a ring."""
+        """Price the transfer of bytes to the memory of a ring."""
         slot = self.system.graph.memory_node(dst[1], dst[2], space)
         path = self.path(src[0], Node("pe", src[1], src[2]), dst[0], slot, direction)
         ring = self._memories.at(space, slot)
@@ -421,8 +420,8 @@ class Prices:
         return [*before, self._head(DATA, path), drain, self._writing(DATA, space, ring)]
 
     def _source(self, src: Place, path: Path, nbytes: int, read_pa: int | None) -> tuple[Price, Path, Price]:
-        """How the bytes of a message come to PE_DMA: what is before its head leaves, the path that bounds its rate, and
-        the time of the memory that the bytes come from. Those of another memory are passed on as they come.
+        """Price the read of a message's bytes for PE_DMA: the stages before its head leaves, the path that limits its
+        rate, and the bytes' time in their memory. Bytes of another memory are forwarded as they arrive.
         """
         here = Node("pe", src[1], src[2])
         if read_pa is None or self.node_of(read_pa) == here:
@@ -440,18 +439,18 @@ class Prices:
         return fetch, [(src[0], back), *path], [self._span(DATA, space, port, port.read_span_ps(nbytes), nbytes)]
 
     def _leaving(self, here: Node, nbytes: int) -> tuple[Price, Price]:
-        """The access and the bytes of what leaves a PE's TCM, if that has a bandwidth."""
+        """Price a read of a PE's TCM: the access, and the bytes' time; nothing if the TCM has no bandwidth."""
         tcm = self._memories.at("tcm", here)
         if not tcm.bandwidths:
             return [], []
         return [self._reading(DATA, "tcm", tcm)], [self._span(DATA, "tcm", tcm, tcm.read_span_ps(nbytes), nbytes)]
 
     def _near(self, space: str, port: MemoryPort, ps: Ps, nbytes: int, step: str = DATA) -> Price:
-        """The time of an access's bytes in a memory that is reached without the fabric."""
+        """Price the bytes of an access to a memory that is reached without the fabric."""
         return [self._span(step, space, port, ps, nbytes)] if ps else []
 
     def _span(self, step: str, space: str, port: MemoryPort, ps: Ps, nbytes: int) -> Stage:
-        """The time of bytes in a memory."""
+        """Return the stage of the bytes' time in a memory."""
         part, keys = f"{THROUGH}{space.upper()}", (f"{space}.{port.bandwidth_key}",)
         return _stage(Term(part, keys, ps, step, DRAIN, f"{nbytes} B through {space}"), True)
 
@@ -476,16 +475,16 @@ class Prices:
         return [self._head("", path), drains, *self.fixed("m_cpu_dispatch", stretch.dispatches)]
 
     def _transfer(self, step: str, path: Path, nbytes: int) -> Price:
-        """A transfer without a payload."""
+        """Price a transfer without a payload."""
         return [self._head(step, path), self._drain(step, path, nbytes)._replace(of_bytes=False)]
 
     def _start(self, step: str, path: Path) -> Stage:
-        """The overhead of the node that a head starts from."""
+        """Return the stage of the overhead of a path's first node."""
         sip, route = path[0]
         return _stage(self._node(step, sip, route.start, route.start_ps))
 
     def _head(self, step: str, path: Path) -> Stage:
-        """Every wire and node."""
+        """Return the stage of all wires and nodes of a path."""
         return Stage(sum([route.head_ps() for _, route in path]), lambda: [*self._head_terms(step, path)])
 
     def _head_terms(self, step: str, path: Path) -> Iterator[Term]:
@@ -515,15 +514,15 @@ class Prices:
 
     @cached_property
     def _kinds_of_memories(self) -> set[str]:
-        """Kinds of nodes that serve nothing but a memory."""
+        """Kinds of nodes that serve only a memory."""
         graph = self.system.graph
         return {graph.memory_node(0, 0, space).kind for space in graph.memories} - _KIND_OF_NODE.keys()
 
     def _drain(
         self, step: str, path: Path, nbytes: int, sources: Sequence[Stage] = (), ends: Sequence[Stage] = ()
     ) -> Stage:
-        """The time of the tail behind the head: frames that are stored on the way, and the slowest of the edges and of
-        the memories at their ends.
+        """Return the stage of the time between head and tail: stored frames, and the slowest of the edges and the
+        memories at the ends.
         """
         edges = [(sip, edge) for sip, route in path for edge in route.edges]
         source, end = _longest(sources), _longest(ends)
@@ -551,8 +550,8 @@ class Prices:
         return [*found, Term(part, (*links, *inside), limit.drain_ps, step, DRAIN, what)]
 
     def _stages(self, tcm: MemoryPort, coming: Term, leaving: Term) -> tuple[GemmStage, ...]:
-        """The stages of PE_GEMM. ``coming`` and ``leaving``: what bounds the rate of PE_DMA between the memories of
-        operands and outputs and the PE."""
+        """Return the stages of PE_GEMM. ``coming``, ``leaving``: terms that limit PE_DMA's rate from the memory of the
+        operands and to the memory of the outputs."""
         cost, start_ps = self._components.pe_gemm, self._math.overhead_ps
         cycle_ps = ns_to_ps(1 / cost.clock_GHz)
         move_ps, move_key = ns_to_ps(self._components.pe_fetch_store.overhead_ns), ("pe_fetch_store.overhead_ns",)
@@ -576,7 +575,7 @@ class Prices:
 
 
 def gbytes_per_s(edge: Edge) -> float:
-    """The bandwidth of an edge, in GB/s."""
+    """Return the bandwidth of an edge, in GB/s."""
     return edge.bandwidth_bps / 10**9
 
 
@@ -597,6 +596,6 @@ def _gemm_stage(part: int, what: str, keys: tuple[str, ...], ps: Ps) -> GemmStag
 
 
 def _with_rates(part: int, bound: Term) -> tuple[str, ...]:
-    """The keys of a part, with those of the bandwidths that bound it."""
+    """Return the keys of a part, with those of the bandwidths that limit it."""
     first, *others = PARTS[part].keys
     return tuple(dict.fromkeys((first, *bound.keys, *others)))

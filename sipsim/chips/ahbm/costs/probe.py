@@ -1,7 +1,7 @@
-"""Two PEs as the only neighbours: the price of a raw DMA write, and of the send/recv pair that moves the same bytes.
+"""Probe of two PEs as the only neighbours: price of a raw DMA write, and of a send/recv pair with the same bytes.
 
-A raw DMA is the non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``,
-or of ``tl.release`` where the handle stands for the slot, with a receiver that waits already (ADR-0023 D13, T5).
+A raw DMA is the non-posted write with its acknowledgement. A pair lasts from ``tl.send`` to the return of ``tl.recv``,
+or of ``tl.release`` if the handle refers to the slot, with a receiver that already waits (ADR-0023 D13, T5).
 """
 
 from functools import cached_property
@@ -23,8 +23,8 @@ from sipsim.fabric.graph import Edge, Node
 Ps = int
 
 
-class Way(NamedTuple):
-    """Two PEs, and the directions by which each has the other as its neighbour."""
+class NeighbourPair(NamedTuple):
+    """Two PEs, and the direction in which each has the other as its neighbour."""
 
     src: PePlace
     dst: PePlace
@@ -33,37 +33,37 @@ class Way(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """The edge that needs most time for the bytes of a transfer, and the SIP that it is in."""
+    """Slowest edge of a transfer, and its SIP."""
 
     sip: int
     edge: Edge
 
 
 class ProbePlan(Plan):
-    """A system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port.
+    """Plan of a system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port.
 
-    ``way``: theirs; the costs of others are the same whoever is wired. Kernels start at once on all SIPs: what is
-    measured is a transfer, and no launch.
+    ``way``: the two PEs; costs between other PEs do not depend on the wiring. Kernels start at once on all SIPs, since
+    the probe measures transfers and not launches.
     """
 
     def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
         self.src, self.dst = src, dst
         super().__init__(replace(resolved, components=replace(resolved.components, launch=None)))
 
-    def way_between(self, src: PePlace, dst: PePlace) -> Way:
-        """The way that a message between two PEs takes if they are neighbours."""
+    def way_between(self, src: PePlace, dst: PePlace) -> NeighbourPair:
+        """Return the directions between two PEs if they are neighbours."""
         near = src.sip == dst.sip
         direction = "E" if near else f"global_{self.system.next_port(src.sip, dst.sip)}"
-        return Way(src, dst, direction, OPPOSITE[direction])
+        return NeighbourPair(src, dst, direction, OPPOSITE[direction])
 
     @cached_property
-    def way(self) -> Way:
-        """From ``src`` to ``dst``."""
+    def way(self) -> NeighbourPair:
+        """The directions between ``src`` and ``dst``."""
         return self.way_between(self.src, self.dst)
 
     @cached_property
     def prices(self) -> Prices:
-        """The prices of the system."""
+        """Prices of the system."""
         return Prices(self.system, self.ipcq)
 
     def _places(self) -> list[PePlace]:
@@ -83,12 +83,12 @@ class ProbePlan(Plan):
 
 
 class Probe:
-    """One transfer of ``nbytes``, from a PE to the memory of another that the rings are in: ``way``, or the plan's.
+    """Transfer of ``nbytes`` from a PE to another PE's ring, between the PEs of ``way`` (default: the plan's).
 
-    ``forward``: the route of the data; ``credit_mode``: how its credit returns.
+    ``forward``: route of the data. ``credit_mode``: return mode of its credit.
     """
 
-    def __init__(self, plan: ProbePlan, nbytes: int, way: Way | None = None) -> None:
+    def __init__(self, plan: ProbePlan, nbytes: int, way: NeighbourPair | None = None) -> None:
         if nbytes > plan.ipcq.slot_size:
             raise ConfigError(
                 f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size}; raise defaults.slot_size"
@@ -105,20 +105,20 @@ class Probe:
         self.credit_mode = plan.credit_mode(way.dst.sip, way.src.sip, way.reverse)
 
     def raw(self) -> Price:
-        """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
+        """Price the non-posted write: data, the memory's write latency, and an acknowledgement on the return route."""
         return [*self._issue("data"), *self._plan.prices.post(*self._sent, self._way.reverse)]
 
     def pair(self) -> Price:
-        """The send, the message, and the credit that ``recv`` blocks for under ``credit_return_mode``."""
+        """Price a send/recv pair: send, message, and the credit that ``recv`` blocks for (``credit_return_mode``)."""
         return [*self.arrival(), *self._seeing(), *self._taking()]
 
     def walk_ps(self) -> Ps | None:
-        """What a TLB miss adds to a command, and to no sum here; None where PEs have no MMU."""
+        """Return the time that a TLB miss adds to a command, which no price here includes; None without an MMU."""
         cost = self._plan.resolved.components.pe_mmu
         return None if cost is None else ns_to_ps(cost.walk_ns)
 
     def first_walks(self) -> int:
-        """Pages of the first slot, for which the first send misses where rings have virtual addresses."""
+        """Return the TLB misses of the first send: the pages of its slot; 0 if rings have no virtual addresses."""
         cost, way = self._plan.resolved.components.pe_mmu, self._plan.way
         va = next(e.peer.rx_base_va for e in self._plan.entries_of(way.src) if e.direction == way.direction)
         if cost is None or not va:
@@ -127,50 +127,50 @@ class Probe:
         return (va + self._nbytes - 1) // page_bytes - va // page_bytes + 1
 
     def arrival(self) -> Price:
-        """From the send until the message is in its slot."""
+        """Price a message from the send until it is in its slot."""
         return [*self._issue("send"), *self._plan.prices.message(*self._sent)]
 
     def next_receive(self) -> Price:
-        """From a receive to the next one where messages wait: its issue, and what it does once it sees its message."""
+        """Price a receive whose message waits already, until the next receive: its issue, latch and credit."""
         return [*self._issue("receive"), *self._taking()]
 
     def credit(self) -> Price:
-        """From the latch until the credit is back at the sender, if it leaves at once."""
+        """Price a credit from the latch to its arrival at the sender, if it leaves at once."""
         return self._plan.prices.credit(self._way.dst, self._way.reverse, self._way.src)
 
     def drain(self, nbytes: int) -> Drain:
-        """The slowest edge for a message of ``nbytes``, the first one of those that are alike."""
+        """Return the slowest edge for a message of ``nbytes``; the first of equal edges."""
         wire_bytes = self._wire_format.message_bytes(nbytes)
         edges = (Drain(sip, edge) for sip, route in self.forward for edge in route.edges)
         return max(edges, key=lambda drain: drain.edge.drain_ps(wire_bytes))
 
     def drain_ps(self, nbytes: int) -> Ps:
-        """What the slowest edge needs for a message of ``nbytes``."""
+        """Return the time of the slowest edge for a message of ``nbytes``."""
         return self.drain(nbytes).edge.drain_ps(self._wire_format.message_bytes(nbytes))
 
     def edge_name(self, sip: int, edge: Edge) -> str:
-        """An edge of a SIP, or the link out of it, in words."""
+        """Return the name of an edge of a SIP, or of a link."""
         if edge.is_link:
             return self._plan.prices.edge_name(sip, edge.src, edge.dst)
         return f"sip{sip}.{edge.src}>sip{sip}.{edge.dst}"
 
     def _issue(self, step: str) -> Price:
-        """The command on PE_CPU, where that takes time."""
+        """Price the issue of a command on PE_CPU, if it takes time."""
         return self._plan.prices.fixed("issue", step=step) if self._plan.issue_ps else []
 
     def _seeing(self) -> Price:
-        """From the arrival until the receiver's PE_CPU, which has waited since the send was given, sees it."""
+        """Price the time from the arrival until the receiver's PE_CPU, which waits since the send, sees the message."""
         arrival_ps, wakes = sum_ps(self.arrival()), self._plan.backpressure
         seeing_ps = wakes.seen_ps(0, arrival_ps) - arrival_ps
         names = "receive", PE_CPU, "next poll" if wakes.polls else "wake-up"
         return [Stage(seeing_ps, lambda: [Term("", (), seeing_ps, *names)])] if seeing_ps else []
 
     def _taking(self) -> Price:
-        """From the look that sees a message until ``recv`` returns."""
+        """Price the time from the poll that sees a message until ``recv`` returns."""
         return [*self._latch(), *self._credit()]
 
     def _latch(self) -> Price:
-        """What the receiver does until the slot is free: a copy to its TCM, or ``tl.release``."""
+        """Price the receiver's work until the slot is free: a copy to its TCM, or ``tl.release``."""
         latch, ring = self._plan.ipcq.latch, self._ring
         if latch == IN_PLACE:
             return self._issue("release")
@@ -180,7 +180,7 @@ class Probe:
         return self._plan.prices.latch(self._way.dst, PhysAddr(*self._way.dst, ring, offset).encode(), self._nbytes)
 
     def _credit(self) -> Price:
-        """What ``recv`` waits for the credit."""
+        """Price the wait of ``recv`` for the credit."""
         if self.credit_mode == FABRIC:
             return self._plan.prices.injection(self._way.dst, self._way.reverse, self._way.src)
         return self.credit() if self.credit_mode == FAST_PATH else []
@@ -191,9 +191,9 @@ def _name(place: PePlace) -> str:
 
 
 class Matrix(NamedTuple):
-    """The times of the send/recv pair: ``ps[row][column]`` from the PE of the row to that of the column.
+    """Times of a send/recv pair: ``ps[row][column]`` from the row's PE to the column's PE.
 
-    None where they are the same.
+    None if both are the same PE.
     """
 
     title: str
@@ -202,7 +202,7 @@ class Matrix(NamedTuple):
     ps: list[list[Ps | None]]
 
     def pairs(self) -> list[tuple[Ps, PePlace, PePlace]]:
-        """Each pair with its time, in order of its PEs."""
+        """Return each pair with its time, ordered by its PEs."""
         return [
             (ps, src, dst)
             for src, row in zip(self.rows, self.ps, strict=True)
@@ -212,13 +212,13 @@ class Matrix(NamedTuple):
 
 
 def sip_matrix(plan: ProbePlan, nbytes: int) -> Matrix:
-    """The lead PEs of the cubes 0 of all SIPs."""
+    """Return the times between the lead PEs of cube 0 of all SIPs."""
     leads = [PePlace(sip, 0, LEAD_PE) for sip in range(plan.system.n_sips)]
     return _matrix(plan, nbytes, "from each SIP (row) to each SIP (column)", leads, leads)
 
 
 def cube_matrix(plan: ProbePlan, nbytes: int, src_sip: int, dst_sip: int) -> Matrix:
-    """The lead PEs of all cubes of one SIP, and of another or the same."""
+    """Return the times from the lead PEs of all cubes of a SIP to those of another SIP or the same."""
     rows, columns = ([PePlace(sip, cube, LEAD_PE) for cube in range(plan.system.n_cubes)] for sip in (src_sip, dst_sip))
     title = f"from each cube of SIP {src_sip} (row) to each cube of SIP {dst_sip} (column)"
     return _matrix(plan, nbytes, title, rows, columns)

@@ -1,26 +1,26 @@
-"""What a SIP of chip ``ahbm`` promises of its packets, derived before time begins: its credit channels and its egress.
+"""Synchronization bounds of a SIP of chip ``ahbm``, derived before the run: credit channels, lookaheads and egress.
 
-Queue pairs may be made while time runs, so the bounds in force (:class:`ChipBounds`) are those of any PE and any peer.
-Those of the plan's own queue pairs alone (:class:`InstalledBounds`) are greater at times; ``--explain-sync`` prints
-what the difference costs (:func:`shortest_windows_ps`).
+Queue pairs may be installed during the simulation, so the bounds in force (:class:`ChipBounds`) hold for any PE and any
+peer. The bounds of only the plan's queue pairs (:class:`InstalledBounds`) are sometimes greater; ``--explain-sync``
+prints the cost of the difference (:func:`shortest_windows_ps`).
 
-**Near credits.** On its own wire a credit takes its whole path's latency. Between SIPs that a link joins they have a
-channel, whose lookahead is the least of any two PEs.
+**Near credits.** A credit on a dedicated wire takes the latency of its whole path. SIPs that a link joins have a credit
+channel, whose lookahead is the minimum over all pairs of their PEs.
 
-**Far credits**, to a SIP to which no link leads, have no channel (``Session.emit_far``): one must arrive no sooner than
-the egress and the least chain of channels ``D`` after the event that makes it. ``D`` is at most the chain along the
-credit's own links ``1..h``, of lookaheads ``A`` and reactions ``R`` of the SIPs between them. With ``L`` the latencies
-of the links, and what a credit passes inside of SIPs, it takes at least
+**Far credits**, to a SIP without a link from the sender, have no channel (``Session.emit_far``): a far credit must not
+arrive earlier than its cause plus the egress and the shortest chain of channels ``D``. ``D`` is at most the chain along
+the credit's links ``1..h``, with lookaheads ``A`` and reactions ``R`` of the SIPs between them. With link latencies
+``L`` and the paths inside SIPs, a far credit takes at least
 
     PE_IPCQ + least way out + L(1) + ... + L(h) + (h - 1) * least way between two ports + least way in + drain
 
-Where each SIP has ``R <= L(link) + least way between two ports - A(link)`` for the links that leave it
-(:meth:`ChipBounds.transit_ps`), the sum of the chain from its second link on is no greater than that of the credit, so
+If every SIP has ``R <= L(link) + least way between two ports - A(link)`` for its outgoing links
+(:meth:`ChipBounds.transit_ps`), the chain from its second link on is no longer than the credit's path, so
 
     egress <= PE_IPCQ + least way out + L(1) - A(1) + least way in + drain
 
-is enough (:meth:`ChipBounds.egress_ps`). A lookahead that would leave less than 0 is lowered to what it may be
-(:meth:`ChipBounds.lookahead_ps`); no link kind of the project has one.
+is sufficient (:meth:`ChipBounds.egress_ps`). A lookahead that would make this negative is lowered
+(:meth:`ChipBounds.lookahead_ps`); no built-in link kind has such a lookahead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,8 +41,8 @@ PairDelays = dict[tuple[int, int], Ps]
 
 
 class ChipBounds:
-    """Those of any PE. ``credit_modes``: each ``credit_return_mode`` that queue pairs may have; ``credit_bytes``: the
-    least size of their credits; ``overhead_ps``: PE_IPCQ's.
+    """Bounds that hold for any PE. ``credit_modes``: possible values of ``credit_return_mode``; ``credit_bytes``: least
+    size of a credit; ``overhead_ps``: of PE_IPCQ.
     """
 
     def __init__(self, system: AhbmSystem, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
@@ -55,7 +55,7 @@ class ChipBounds:
         self.has_far_credits = not self.all_are_joined and any(map(self._is_fast, range(len(system.links))))
 
     def lookahead_ps(self, link: int, lookahead_ps: Ps) -> Ps:
-        """That of a link's data channel, such that far credits keep it."""
+        """Return the lookahead of a link's data channel, lowered if necessary so that far credits respect it."""
         if not self.has_far_credits:
             return lookahead_ps
         system, src_port = self._system, self._system.links[link].src_port
@@ -63,7 +63,7 @@ class ChipBounds:
         return min(lookahead_ps, system.link_kinds[link].latency_ps + way_ps)
 
     def credit_channels(self) -> list[Channel]:
-        """One for each ordered pair of SIPs that a link joins, if credits over it have wires of their own."""
+        """Return one channel per ordered pair of SIPs with a link on which credits may have dedicated wires."""
         least: PairDelays = {}
         for number, link in enumerate(self._system.links):
             if self._is_fast(number):
@@ -72,7 +72,7 @@ class ChipBounds:
         return credit_channels(least)
 
     def egress_ps(self, channels: Sequence[Channel], pair_delay_ps: PairDelays) -> list[Ps]:
-        """By SIP: the least time from an event to a packet on its way. ``channels``: those of the links come first."""
+        """Return per SIP the least time from an event to a packet that it sends. ``channels``: those of links first."""
         system = self._system
         gains: list[list[Ps]] = [[] for _ in range(system.n_sips)]
         for number, link in enumerate(system.links):
@@ -88,7 +88,7 @@ class ChipBounds:
         return [max(min(of_sip, default=0), 0) for of_sip in gains]
 
     def transit_ps(self, sip: int, channels: Sequence[Channel]) -> Ps:
-        """The reaction of a SIP that far credits pass, at most."""
+        """Return the greatest permitted reaction of a SIP that far credits pass through."""
         system = self._system
         return min(
             system.link_kinds[number].latency_ps + system.least_transit_ps - channels[number].delay_ps
@@ -96,11 +96,11 @@ class ChipBounds:
         )
 
     def _is_fast(self, link: int) -> bool:
-        """Whether credits that leave by a link may do so on a wire of their own."""
+        """Return whether credits that leave by a link may have a dedicated wire."""
         return FAST_PATH in self._modes or (AUTO in self._modes and self._system.link_kinds[link].is_die_to_die)
 
     def _near_credit_ps(self, number: int, link: SipLink) -> Ps:
-        """The least from the freeing of a slot to the arrival of its credit over one link."""
+        """Return the least time from the freeing of a slot to the arrival of its credit over one link."""
         system, kind = self._system, self._system.link_kinds[number]
         ways_ps = system.least_out_ps(link.src_port) + system.least_in_ps(link.dst_port)
         return self._overhead_ps + ways_ps + kind.latency_ps + kind.drain_ps(self._credit_bytes)
@@ -111,9 +111,9 @@ class ChipBounds:
 
 
 class InstalledBounds:
-    """Those of the queue pairs ``entries`` alone, where each ordered pair of SIPs with credits has a channel.
+    """Bounds for the queue pairs ``entries`` only; each ordered pair of SIPs with credits has a channel.
 
-    ``data``: the channels of the links; ``overhead_ps``: PE_IPCQ's.
+    ``data``: channels of the links; ``overhead_ps``: of PE_IPCQ.
     """
 
     def __init__(self, system: AhbmSystem, entries: InstallPlan, data: Sequence[Channel], overhead_ps: Ps) -> None:
@@ -128,7 +128,7 @@ class InstalledBounds:
         self.channels = [*data, *credit_channels(least)]
 
     def egress_ps(self) -> list[Ps]:
-        """By SIP: as :meth:`ChipBounds.egress_ps`; 0 where no queue pair leads to another SIP."""
+        """Return the egress per SIP as :meth:`ChipBounds.egress_ps`; 0 if no queue pair leads to another SIP."""
         gains: list[list[Ps]] = [[] for _ in range(self._system.n_sips)]
         pair_delay_ps = pair_delays_ps(self.channels)
         for place, entry in self._to_other_sips():
@@ -136,7 +136,7 @@ class InstalledBounds:
         return [min(of_sip, default=0) for of_sip in gains]
 
     def has_transit(self) -> bool:
-        """Whether messages of these queue pairs pass through a SIP that is not their destination."""
+        """Return whether messages of these queue pairs pass through a SIP that is not their destination."""
         joined = {(link.src, link.dst) for link in self._system.links}
         return any((place.sip, entry.peer.sip) not in joined for place, entry in self._to_other_sips())
 
@@ -162,16 +162,16 @@ class InstalledBounds:
 
 
 def credit_channels(least_ps: PairDelays) -> list[Channel]:
-    """The channels of credits, by the least delay of each ordered pair of SIPs."""
+    """Return the credit channels, given the least delay of each ordered pair of SIPs."""
     return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least_ps.items())]
 
 
 def shortest_windows_ps(
     n_sips: int, channels: Sequence[Channel], egress_ps: Sequence[Ps], reactions_ps: Sequence[Ps]
 ) -> list[Ps]:
-    """By SIP: the shortest window, when all SIPs have an event now: until another one's earliest packet may arrive.
+    """Return the shortest window per SIP: the time until a packet may arrive if all SIPs have an event now.
 
-    That is the least over SIPs k of ``egress[k] + D[k]``; the shortest cycle counts, too. 0 where nothing arrives.
+    The window is the minimum over SIPs k of ``egress[k] + D[k]``, the shortest cycle included; 0 if nothing arrives.
     """
     out = out_channels(n_sips, channels)
     windows: list[list[Ps]] = [[] for _ in range(n_sips)]

@@ -1,6 +1,6 @@
-"""What a cube's stack of HBM can give PEs that stream their slices, and what binds it: its channels, routers or ports.
+"""Bandwidth that PEs get from a cube's HBM stack when they stream their slices, and its bottleneck.
 
-By bandwidths alone, without latencies and banks. Slices are alike, so one stands for all.
+Only bandwidths count, not latencies and banks. Slices are equal, so the result is computed for one slice.
 """
 
 from sipsim.chips.ahbm.address import PhysAddr
@@ -21,11 +21,11 @@ PORTS = {
     "hbm.bandwidth_GBps": "ports of the HBM controller",
     "tcm.params.bandwidth_GBps": "ports of TCMs",
 }
-"""What has a bandwidth, by its key. Of several that are as narrow the first is named, with the keys of all."""
+"""Possible bottlenecks by their keys. Of several equal bottlenecks the first is named, with the keys of all."""
 
 
 class Stack:
-    """The stack of each cube of ``resolved``, with a device of ``configs/hbm.yaml``. ``knobs``: those of the queues."""
+    """HBM stack of a cube, with a device of ``configs/hbm.yaml``. ``knobs``: settings of the queues."""
 
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
         with resolved.reads.apart():
@@ -36,10 +36,10 @@ class Stack:
             self._slowest = slowest(Prices(AhbmSystem(resolved, knobs), knobs).read(place[:3], place.encode(), MIB))
 
     def bound(self, slices: int | None = None) -> StackBound:
-        """What binds PEs that stream so many slices; None for all of the stack's."""
+        """Return the bottleneck of PEs that stream ``slices`` slices; None: all slices of the stack."""
         slices = self._pes if slices is None else slices
         device, channels = self._device, slices * self._params.channels
-        # A config may give PEs more channels than a stack has: then it is the bandwidth of as many.
+        # A config may give PEs more channels than a stack has: then the published bandwidth is scaled to their number.
         in_stack = max(device.stack_channels, self._pes * self._params.channels)
         published_GBps = device.stack_GBps * in_stack / device.stack_channels
         GBps = min(slices * MIB * 1000 / self._slowest.ps, published_GBps)
@@ -53,7 +53,7 @@ class Stack:
         return StackBound(published_GBps, GBps, f"{slices} {named}", keys)
 
     def caution(self, chosen: Change) -> list[str]:
-        """A line if something else than the device binds a stack whose device the user has ``chosen``."""
+        """Return a warning if the bottleneck is not the device that the user has ``chosen``; else nothing."""
         bound = self.bound()
         if bound.keys == (dotted(PRESET),):
             return []
@@ -68,7 +68,7 @@ class Stack:
 
 
 def stack_of(resolved: Resolved, knobs: IpcqKnobs) -> Stack | None:
-    """None for memories of other kinds, which have no device."""
+    """Return the stack of a config; None if the kind of its HBM has no device."""
     with resolved.reads.apart():
         kind = resolved.components.hbm.kind
     return Stack(resolved, knobs) if kind == HBM_CONTROLLER else None

@@ -1,1 +1,1 @@
-"""The bytes of a SIP's memories."""
+"""Memories of a SIP: contents, access times, address translation."""

@@ -67,8 +67,8 @@ class DmaWrite(msgspec.Struct, frozen=True):
 class MathOp(msgspec.Struct, frozen=True):
     """An element-wise operation; ``op`` is a key of ``sipsim.core.arithmetic.operations.OPERATIONS``.
 
-    ``operands`` are handles and numbers of type ``dtype`` (the first one of ``where`` of i8), broadcast to ``dims``.
-    Without ``dims`` all are handles of the result's shape; without ``dtype`` they have that of the last.
+    ``operands``: handles and numbers of type ``dtype``, broadcast to ``dims``; the first operand of ``where`` is i8.
+    Without ``dims`` all operands are handles of the result's shape; without ``dtype`` their type is the last one's.
     """
 
     op: str
@@ -195,7 +195,7 @@ class Rearrange(msgspec.Struct, frozen=True):
 
 
 class Make(msgspec.Struct, frozen=True):
-    """Values of ``shape``: all ``value`` (``full``), or counted from it (``arange``)."""
+    """New values of ``shape``: all ``value`` (``full``), or counting up from ``value`` (``arange``)."""
 
     op: str
     shape: Dims
@@ -261,7 +261,7 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """The kernel waits for ``ps``."""
+    """Keep PE_CPU busy for ``ps``."""
 
     ps: Ps
 
@@ -349,7 +349,7 @@ class Completion(msgspec.Struct, eq=False):
             self.waiter.waits_for = reason
 
     def wait(self, task: Task) -> None:
-        """Block a task, which is running, until the command has ended; at once if it has.
+        """Block the running task until the command has ended.
 
         Raises:
             Exception: the command's error.

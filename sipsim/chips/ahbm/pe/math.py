@@ -271,8 +271,8 @@ def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str
     if values.startswith(DIGITS):
         data = bytes.fromhex(values.removeprefix(DIGITS))
     else:
-        told = pe.told
-        data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
+        first = pe.told
+        data = b"" if first is None else first if isinstance(first, bytes) else first.tobytes()
         found = values_as_text(data)
         if found != values:
             raise WrongRecord(f"expected values with {values}, got values with {found}")

@@ -1,1 +1,1 @@
-"""The words a kernel may use."""
+"""Operations of a kernel, with its handles, pointers and futures."""
