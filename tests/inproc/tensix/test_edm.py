@@ -351,13 +351,13 @@ def one_address_for_acks(patch: pytest.MonkeyPatch) -> None:
 
 def end_ignored(patch: pytest.MonkeyPatch) -> None:
     """The sender forwards what it is given, without an end; the receiver ends."""
-    said = EdmChannel._said
+    said = EdmChannel._signalled
 
     def without_last(self: EdmChannel, value: int) -> Fact | None:
         found = said(self, value)
         return Fact.WRITTEN if found is Fact.WRITTEN_LAST else found
 
-    patch.setattr(EdmChannel, "_said", without_last)
+    patch.setattr(EdmChannel, "_signalled", without_last)
 
 
 def hasty_leader(patch: pytest.MonkeyPatch) -> None:
@@ -367,7 +367,7 @@ def hasty_leader(patch: pytest.MonkeyPatch) -> None:
         if not self._leads:
             shake(self)
             return
-        self._say(HELLO)
+        self._send_handshake(HELLO)
         self._is_open = True
         for each in self._channels:
             each.take(Fact.HANDSHAKE_DONE)
@@ -383,7 +383,7 @@ def hasty_follower(patch: pytest.MonkeyPatch) -> None:
             shake(self)
             return
         self._is_open = True
-        self._say(READY)
+        self._send_handshake(READY)
         for each in self._channels:
             each.take(Fact.HANDSHAKE_DONE)
 
@@ -392,13 +392,13 @@ def hasty_follower(patch: pytest.MonkeyPatch) -> None:
 
 def silent_follower(patch: pytest.MonkeyPatch) -> None:
     """It waits to be asked, does not answer, and sends."""
-    say = DataMover._say
+    say = DataMover._send_handshake
 
     def without_ready(self: DataMover, what: int) -> None:
         if what == HELLO:
             say(self, what)
 
-    patch.setattr(DataMover, "_say", without_ready)
+    patch.setattr(DataMover, "_send_handshake", without_ready)
 
 
 def other_layout(patch: pytest.MonkeyPatch) -> None:
@@ -419,7 +419,8 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
         (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): a payload or credit arrived"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)"], "KernelMisuse",
          "the data mover on 9-0: the far end has sent READY before HELLO"),
-        (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse", "9-0 (receiver): something came over"),
+        (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse",
+         "9-0 (receiver): a payload or credit arrived"),
         (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end, of 1 channels, is not the "
          "mirror of this one: channels, message sizes, numbers of messages and is_merged must be equal; here merged, "
          "channel 0 receives 5 messages of 4096 B"),
