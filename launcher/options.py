@@ -546,12 +546,13 @@ def _check_script_flags(flags: list[str]) -> None:
             raise Usage(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
 
 
-def json_file(argv: list[str]) -> Path | None:
-    """Return the file that ``--json`` names on an invalid command line."""
+def json_file(argv: list[str], has_script: bool = True) -> Path | None:
+    """Return the file that ``--json`` names on an invalid command line, before a script if it ``has_script``."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--json", type=Path)
     try:
-        found: Path | None = finder.parse_known_args(_split_script(argv)[0])[0].json
+        flags = _split_script(argv)[0] if has_script else argv
+        found: Path | None = finder.parse_known_args(flags)[0].json
     except (argparse.ArgumentError, Usage):
         return None
     return found

@@ -19,7 +19,7 @@ from launcher.report.sync_state import explanation
 from launcher.supervise.positions import hang_text
 from launcher.supervise.run import Run
 from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged, kept
-from launcher.supervise.stall import QuietTimer
+from launcher.supervise.stall import IdleTimer
 from sipsim.core.forks import watched
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts
 from sipsim.node.script import leave_namespace
@@ -42,7 +42,7 @@ class InProcess:
         self._deliveries = 0
         self._current = 0
         self._forked: dict[int, int] = {}
-        self._quiet = QuietTimer(2 * ALARM_S)
+        self._quiet = IdleTimer(2 * ALARM_S)
         self._progress: object = None
         self._forced: RunError | None = None
         self.outcome = Outcome(plan.system.n_sips, self._folder)

@@ -39,9 +39,9 @@ from launcher.hosts.wire import (
 from launcher.processes.entry import SimProcessEntry, node_rank
 from launcher.processes.fork_server import (
     CLOSE_S,
-    Ended,
     ForkServer,
     KillAll,
+    ProcessExited,
     ProcessStarted,
     free_folder,
     set_process_name,
@@ -210,16 +210,16 @@ class _Agent:
 
     def _forward_news(self) -> None:
         """Forward events of the server; all output of a process is sent before its exit."""
-        found = self._server.news()
+        found = self._server.events()
         for message in self._artifacts.logs():
             self._send(message)
-        for news in found:
-            match news:
+        for event in found:
+            match event:
                 case ProcessStarted(int(rank), _, pid):
                     self._pids[rank] = pid
-                case Ended(int(rank), _, pid) if self._pids.get(rank) == pid:
+                case ProcessExited(int(rank), _, pid) if self._pids.get(rank) == pid:
                     del self._pids[rank]
-            self._send(news)
+            self._send(event)
 
     def _send_heartbeat(self) -> None:
         now_s = time.monotonic()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from broker.wire import BadFrame, SipSync
 from launcher.processes.this_host import NS_PER_S
 from launcher.report.outcome import FoundFacts
-from launcher.supervise.facts import Located
+from launcher.supervise.facts import Position
 from launcher.supervise.ranks import Rank
 from sipsim.core.units import format_time_ps
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts, running_text
@@ -79,7 +79,7 @@ def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why
     return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(known_ps)}: {where}"
 
 
-def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
+def hang_of(rank: Rank, sip: SipSync, found: Position, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
     """Return the message and the facts of a hung rank; ``doing``: the state of its process, None if unknown."""
     text = hang_text(rank.label, sip.quiet_ns / NS_PER_S, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
