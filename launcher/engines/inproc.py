@@ -169,8 +169,7 @@ class InProcess:
         for pid in pids:
             left.setdefault(self._forked.get(pid), []).append(pid)
         for rank, rank_pids in left.items():
-            by = "a script or kernel" if rank is None else f"rank {rank}"
-            self.outcome.notices.append(left_line(by, rank_pids))
+            self.outcome.notices.append(left_line("a script or kernel" if rank is None else f"rank {rank}", rank_pids))
 
     def _check_signals(self) -> None:
         if self._forced is not None:

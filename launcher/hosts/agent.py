@@ -293,9 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--stdin", action="store_true", help="read the bootstrap, one line; exit at end of file")
-    source.add_argument(
-        "--bootstrap", metavar="FILE", help="read the bootstrap from a file that only its owner can read"
-    )
+    source.add_argument("--bootstrap", metavar="FILE", help="read the bootstrap from a private file")
     parser.add_argument(
         "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (detected)"
     )

@@ -1,8 +1,7 @@
 """Host pool of many hosts: an agent on each host, connected to one authenticated socket.
 
 The pool relays commands to agents, events of agents to the loop, and output and files of processes into the run's
-folder. It reports which hosts have joined and which are lost: a host is lost if its agent is silent for too long, or if
-the connection ended.
+folder. It reports joined hosts, and lost ones, whose agent is silent for too long or whose connection ended.
 """
 
 import os

@@ -15,7 +15,7 @@ from sipsim import VERSION
 
 HEARTBEAT_S = 0.2
 LATER_S = 0.3
-"""Added to the allowed silence: the timeout of the connection comes first, with a better reason."""
+"""Added to the allowed silence: the timeout of the connection is detected first, with a better reason."""
 FRESH = 0.7
 """The fraction of the allowed silence within which a heartbeat is recent."""
 STARTER_OUTPUT_S = 0.4

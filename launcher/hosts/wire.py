@@ -1,7 +1,6 @@
 """Messages between agents and the launcher: MessagePack with a schema and bounds, without code.
 
-To the launcher: state of an agent, and events of its fork server. To an agent: commands for that server, and the end of
-the run.
+To the launcher: state of an agent, events of its fork server. To an agent: commands for that server, end of the run.
 """
 
 from collections.abc import Callable

@@ -492,10 +492,7 @@ class Children:
         return [*reports, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
-        """Return running orphans of ended children; without living children, also orphans of unknown origin.
-
-        ``owners`` gets the child that started each orphan.
-        """
+        """Return running orphans of ended children; without living children, all. ``owners`` gets each one's child."""
         found: list[int] = []
         for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
             owner = self._owner_of(orphan)

@@ -39,7 +39,7 @@ class HostGone(NamedTuple):
 
 
 LAUNCHER_HOST = -1
-"""The index of the launcher's own host, where the broker runs."""
+"""The index of the launcher's host, where the broker runs."""
 
 
 class ProcessEvent(NamedTuple):
