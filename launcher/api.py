@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from launcher import flag_types
 from launcher.isolation import isolated
-from launcher.options import FLAGS, Options, Usage, launch_parser, parse
+from launcher.options import FLAGS, Options, ParserExit, launch_parser, parse
 from launcher.result.document import RunOutcome
 from launcher.run.preparing import NO_FOLDER, StoppedEarly
 from launcher.run.run import checked, run_checked
@@ -62,7 +62,7 @@ def parsed(words: list[str]) -> Options:
     """
     try:
         return parse(words)
-    except Usage as usage:
+    except ParserExit as usage:
         raise ConfigError(usage.text.removeprefix("ahbm-launch: ")) from None
 
 
@@ -112,9 +112,8 @@ def run(
 
     A process makes one run at a time, in any thread. In other threads than the main thread, signals do not stop a run,
     and ``timeout`` does not stop endless user code with ``engine="inproc"``. Other engines fork this process: a lock
-    that another thread holds at that moment stays locked in the SIPs. A signal that stops a run (Ctrl-C, SIGTERM,
-    SIGHUP) is raised again after the run, for the caller's handler: KeyboardInterrupt for Ctrl-C. The result files have
-    the status ``interrupted``.
+    that another thread holds at that moment stays locked in the SIPs. A signal that stops a run (SIGINT, SIGTERM,
+    SIGHUP) is raised again after the run, as KeyboardInterrupt for Ctrl-C; result files say ``interrupted``.
 
     Returns:
         The outcome, also if the run fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.

@@ -56,7 +56,7 @@ def _without_waiting(path: Path) -> int:
 
 
 MOST_BYTES = 2**20
-"""Of the captured output, the last bytes are kept, as many as this."""
+"""Size of the tail of the captured output that is kept."""
 _RUN_ACTIVE = threading.Lock()
 
 

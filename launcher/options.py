@@ -42,7 +42,7 @@ ENGINES: Registry[Callable[..., Any]] = Registry(
 """Engines (where SIPs run): functions from a :class:`~launcher.supervise.run.Run` and stop signals to an outcome."""
 
 
-class Usage(Exception):
+class ParserExit(Exception):
     """End of parsing without a run: help or version was requested (exit code 0), or a flag is wrong (exit code 2)."""
 
     def __init__(self, text: str, exit_code: int) -> None:
@@ -55,7 +55,7 @@ class Version(argparse.Action):
     """Action of ``--version``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        raise Usage(f"{parser.prog} {VERSION}", 0)
+        raise ParserExit(f"{parser.prog} {VERSION}", 0)
 
 
 class Flag(NamedTuple):
@@ -456,7 +456,7 @@ def closing(page: str, *examples: str) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises :class:`Usage` for mistakes, help and the version. ``closing``: end of the help text.
+    """Argument parser that raises :class:`ParserExit` for mistakes, help, version. ``closing``: end of the help text.
 
     The help of a flag ends with its default in parentheses. If a help text has none, ``(none)`` or ``(off)`` is added.
     """
@@ -481,7 +481,7 @@ class Parser(argparse.ArgumentParser):
             near = nearest(flag.split("=")[0], known) if is_word else ""
             hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
-        raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
+        raise ParserExit(f"{self.prog}: {message}", USAGE_EXIT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; a word such as ``-64K`` after a flag that takes a value is its value, which the flag's type checks."""
@@ -499,20 +499,20 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def print_help(self, file: object = None) -> NoReturn:
-        raise Usage(self.format_help().rstrip(), 0)
+        raise ParserExit(self.format_help().rstrip(), 0)
 
 
 def parse(argv: list[str]) -> Options:
     """Return the command line as options.
 
     Raises:
-        Usage: for ``--help``, ``--version`` and every mistake.
+        ParserExit: for ``--help``, ``--version`` and every mistake.
     """
     flags, script, as_module, script_args = _split_script(argv)
     values = launch_parser().parse_args(flags)
     switch = os.environ.get(CHECK_INVARIANTS, "")
     if switch not in ("", "0", "1"):
-        raise Usage(f"ahbm-launch: {CHECK_INVARIANTS}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
+        raise ParserExit(f"ahbm-launch: {CHECK_INVARIANTS}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
     if script is not None:
         _check_script_flags(flags)
     source, sizes, n_elems = _sizes(values)
@@ -543,33 +543,30 @@ def _check_script_flags(flags: list[str]) -> None:
     for name, flag in given_options(flags).items():
         if FLAGS[name].group == BUILT_IN:
             why = "a script makes its own tensors and calls"
-            raise Usage(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
+            raise ParserExit(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
 
 
-def json_file(argv: list[str]) -> Path | None:
-    """Return the file that ``--json`` names on an invalid command line."""
+def json_file(argv: list[str], has_script: bool = True) -> Path | None:
+    """Return the file that ``--json`` names on an invalid command line, before a script if it ``has_script``."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--json", type=Path)
     try:
-        found: Path | None = finder.parse_known_args(_split_script(argv)[0])[0].json
-    except (argparse.ArgumentError, Usage):
+        flags = _split_script(argv)[0] if has_script else argv
+        found: Path | None = finder.parse_known_args(flags)[0].json
+    except (argparse.ArgumentError, ParserExit):
         return None
     return found
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
-    """Split flags from the script: ``[--] script.py args`` or ``-m module args``.
-
-    Returns:
-        The flags; script or module, None without one; whether it is a module; its arguments.
-    """
+    """Return flags, script or module (None without one), whether it is a module, and its arguments."""
     takes_value = {s for a in launch_parser()._actions for s in a.option_strings if a.nargs is None}
     index = 0
     while index < len(argv):
         argument = argv[index]
         if argument == "-m":
             if index + 1 == len(argv):
-                raise Usage("ahbm-launch: -m needs the name of a module", USAGE_EXIT)
+                raise ParserExit("ahbm-launch: -m needs the name of a module", USAGE_EXIT)
             return argv[:index], argv[index + 1], True, tuple(argv[index + 2 :])
         if argument == "--" or not argument.startswith("-"):
             rest = argv[index + 1 :] if argument == "--" else argv[index:]
@@ -612,10 +609,10 @@ def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Return the flag that gave the sizes, for messages, the sizes in bytes, and the numbers of elements."""
+
     sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
-        raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
+        raise ParserExit("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
     if values.n_elem is not None:
         return "--n-elem", (), tuple(values.n_elem)
     if values.bytes is not None:
@@ -623,7 +620,7 @@ def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int,
     if not sweep:
         return DEFAULT_SIZE, (DEFAULT_BYTES,), ()
     if values.b is None or values.e is None or values.b > values.e:
-        raise Usage("ahbm-launch: a sweep needs -b MIN and -e MAX, with MIN at most MAX", USAGE_EXIT)
+        raise ParserExit("ahbm-launch: a sweep needs -b MIN and -e MAX, with MIN at most MAX", USAGE_EXIT)
     sizes, size, factor = [], values.b, values.f or 2
     while size <= values.e:
         sizes.append(size)

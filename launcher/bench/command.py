@@ -19,7 +19,7 @@ from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.report import ResultRow, best_channels, csv_text, picture, plots, tables
 from launcher.commands import run_command, write_file
 from launcher.isolation import STANDARD_OUTPUT
-from launcher.options import ENGINES, USAGE_EXIT, Parser, Usage, Version, closing
+from launcher.options import ENGINES, USAGE_EXIT, Parser, ParserExit, Version, closing
 from launcher.result.document import check_files
 from sipsim import VERSION
 from sipsim.core.registry import unknown_name
@@ -37,15 +37,15 @@ def parse_bench(argv: list[str]) -> argparse.Namespace:
     """Parse the command line of ``ahbm-bench``; attribute ``bench`` is the name of the bench.
 
     Raises:
-        Usage: for ``--help``, ``--version`` and every mistake.
+        ParserExit: for ``--help``, ``--version`` and every mistake.
     """
     names = BENCHES.names()
     listing = "\n".join(f"  {name:<20} {BENCHES.get(name).about}" for name in names)
     if not argv:
-        raise Usage(f"ahbm-bench: give a bench: {', '.join(names)}; see ahbm-bench --help", USAGE_EXIT)
+        raise ParserExit(f"ahbm-bench: give a bench: {', '.join(names)}; see ahbm-bench --help", USAGE_EXIT)
     if argv[0] in ("-h", "--help"):
         end = closing("docs/bench.md", *EXAMPLES)
-        raise Usage(
+        raise ParserExit(
             f"usage: ahbm-bench BENCH [options]\n\n{listing}\n\nahbm-bench BENCH --help: its options\n\n{end}", 0
         )
     parser = Parser(prog="ahbm-bench", add_help=False, allow_abbrev=False)
@@ -53,7 +53,7 @@ def parse_bench(argv: list[str]) -> argparse.Namespace:
         parser.add_argument("--version", action=Version, nargs=0)
         parser.parse_args(argv)
     if argv[0] not in names:
-        raise Usage(f"ahbm-bench: {unknown_name('bench', argv[0], names)}", USAGE_EXIT)
+        raise ParserExit(f"ahbm-bench: {unknown_name('bench', argv[0], names)}", USAGE_EXIT)
     return _parsed(argv[0], argv[1:])
 
 
@@ -86,7 +86,7 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
     chosen = parser.parse_args(argv)
     problem = _problem(chosen)
     if problem:
-        raise Usage(f"{parser.prog}: {problem}", USAGE_EXIT)
+        raise ParserExit(f"{parser.prog}: {problem}", USAGE_EXIT)
     chosen.bench = name
     if bench.sizes:
         chosen.sizes = sorted(set(chosen.sizes))

@@ -134,8 +134,6 @@ class Machine:
     ) -> list[dict[str, Any]]:
         """Run a host script of ``launcher.bench.programs``; return the results that its ranks have reported.
 
-        ``topology``: value of ``--topology``.
-
         Raises:
             SimulationError: if the run fails.
             ConfigError: for invalid settings.

@@ -74,10 +74,8 @@ def tables(rows: Sequence[ResultRow]) -> str:
     for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         texts += ["", title, f"{'bytes':>10} {'simulated':>11} {'published':>11} {'error':>8}  row"]
         for row in group:
-            published, error = row.published, row.error
-            known = ["-", "-", ""]
-            if published is not None:
-                known = [f"{published.value:g}", f"{100 * (error or 0):+.1f}%", published.id]
+            claim, error = row.published, row.error
+            known = ["-", "-", ""] if claim is None else [f"{claim.value:g}", f"{100 * (error or 0):+.1f}%", claim.id]
             shown = f"{row.figure.nbytes:>10} {row.figure.value:>11.2f} {known[0]:>11} {known[1]:>8}  {known[2]}"
             texts.append(f"{shown} {row.figure.note}".rstrip())
     return "\n".join(texts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from launcher.isolation import opened, safe_output
-from launcher.options import Usage
+from launcher.options import ParserExit
 from launcher.processes.descendants import left_line, own_children_ended
 from launcher.run.preparing import NO_FOLDER, StoppedEarly
 from launcher.supervise.signals import REASONS, SAID, StoppedAtOnce
@@ -99,7 +99,7 @@ def _code_of(name: str, run: Callable[[], int]) -> int:
 def _answered(name: str, answer: Callable[[], None]) -> int:
     try:
         answer()
-    except Usage as usage:
+    except ParserExit as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
         return usage.exit_code
     except AhbmError as error:

@@ -52,9 +52,8 @@ def broker_main(argv: list[str] | None = None) -> int:
     if "--help" in arguments or "-h" in arguments:
         print(USAGE)
         return 0
-    end = len(arguments)
-    index = next((index for index, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), end)
-    _, equals, folder = arguments.pop(index).partition("=") if index < end else ("", "", "")
+    index = next((i for i, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), len(arguments))
+    _, equals, folder = arguments.pop(index).partition("=") if index < len(arguments) else ("", "", "")
     if not equals and index < len(arguments):
         folder = arguments.pop(index)
     if not folder or folder.startswith("-"):

@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     try:
         chosen = options.parse(arguments)
-    except options.Usage as usage:
+    except options.ParserExit as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
         if usage.exit_code:
             document.write_refusal(options.json_file(arguments), arguments, usage.text.removeprefix("ahbm-launch: "))

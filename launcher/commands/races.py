@@ -15,7 +15,7 @@ from typing import NamedTuple
 from launcher import options
 from launcher.commands import until_stopped
 from launcher.isolation import isolated
-from launcher.options import USAGE_EXIT, Usage
+from launcher.options import USAGE_EXIT, ParserExit
 from launcher.result.document import RunOutcome
 from launcher.run.run import checked, run_checked
 from sipsim.core.errors import ERROR_KINDS, AhbmError
@@ -108,7 +108,7 @@ def _main(arguments: list[str]) -> int:
         seeds, rest = _seeds_of(arguments)
         _check(rest)
         return _search(seeds, rest)
-    except Usage as usage:
+    except ParserExit as usage:
         text = usage.text.replace("ahbm-launch:", "ahbm-races:", 1)
         print(text, file=sys.stderr if usage.exit_code else sys.stdout)
         return usage.exit_code
@@ -120,7 +120,7 @@ def _main(arguments: list[str]) -> int:
 def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
     """Return the seeds, and the command line of ``ahbm-launch``, which follows ``--seeds``."""
     if arguments[:1] in (["-h"], ["--help"]):
-        raise Usage(HELP, 0)
+        raise ParserExit(HELP, 0)
     text, rest = SEEDS, list(arguments)
     if rest[:1] == ["--seeds"]:
         text, rest = (rest[1] if len(rest) > 1 else ""), rest[2:]
@@ -128,10 +128,10 @@ def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
         text, rest = rest[0].partition("=")[2], rest[1:]
     found = re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", text)
     if found is None:
-        raise Usage(f"ahbm-races: --seeds {text!r}: write N for 1 to N, or A-B", USAGE_EXIT)
+        raise ParserExit(f"ahbm-races: --seeds {text!r}: write N for 1 to N, or A-B", USAGE_EXIT)
     first, last = (int(found[1]), int(found[2])) if found[2] else (1, int(found[1]))
     if not 0 <= last - first < MOST_SEEDS:
-        raise Usage(f"ahbm-races: --seeds {text}: from 1 to {MOST_SEEDS} seeds, in order", USAGE_EXIT)
+        raise ParserExit(f"ahbm-races: --seeds {text}: from 1 to {MOST_SEEDS} seeds, in order", USAGE_EXIT)
     return range(first, last + 1), rest
 
 
@@ -139,9 +139,9 @@ def _check(rest: list[str]) -> None:
     given = options.given_options(rest)
     for name, flag in given.items():
         if name in FORBIDDEN:
-            raise Usage(f"ahbm-races: {flag}: is for single runs of ahbm-launch; leave it out", USAGE_EXIT)
+            raise ParserExit(f"ahbm-races: {flag}: is for single runs of ahbm-launch; leave it out", USAGE_EXIT)
     if "script" not in given:
-        raise Usage("ahbm-races: the script is missing; see ahbm-races --help", USAGE_EXIT)
+        raise ParserExit("ahbm-races: the script is missing; see ahbm-races --help", USAGE_EXIT)
 
 
 def _search(seeds: range, rest: list[str]) -> int:

@@ -19,7 +19,7 @@ from launcher.report.sync_state import explanation
 from launcher.supervise.positions import hang_text
 from launcher.supervise.run import Run
 from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged, kept
-from launcher.supervise.stall import QuietTimer
+from launcher.supervise.stall import IdleTimer
 from sipsim.core.forks import watched
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts
 from sipsim.node.script import leave_namespace
@@ -42,7 +42,7 @@ class InProcess:
         self._deliveries = 0
         self._current = 0
         self._forked: dict[int, int] = {}
-        self._quiet = QuietTimer(2 * ALARM_S)
+        self._quiet = IdleTimer(2 * ALARM_S)
         self._progress: object = None
         self._forced: RunError | None = None
         self.outcome = Outcome(plan.system.n_sips, self._folder)
@@ -169,8 +169,7 @@ class InProcess:
         for pid in pids:
             left.setdefault(self._forked.get(pid), []).append(pid)
         for rank, rank_pids in left.items():
-            by = "a script or kernel" if rank is None else f"rank {rank}"
-            self.outcome.notices.append(left_line(by, rank_pids))
+            self.outcome.notices.append(left_line("a script or kernel" if rank is None else f"rank {rank}", rank_pids))
 
     def _check_signals(self) -> None:
         if self._forced is not None:

@@ -39,9 +39,9 @@ from launcher.hosts.wire import (
 from launcher.processes.entry import SimProcessEntry, node_rank
 from launcher.processes.fork_server import (
     CLOSE_S,
-    Ended,
     ForkServer,
     KillAll,
+    ProcessExited,
     ProcessStarted,
     free_folder,
     set_process_name,
@@ -210,16 +210,16 @@ class _Agent:
 
     def _forward_news(self) -> None:
         """Forward events of the server; all output of a process is sent before its exit."""
-        found = self._server.news()
+        found = self._server.events()
         for message in self._artifacts.logs():
             self._send(message)
-        for news in found:
-            match news:
+        for event in found:
+            match event:
                 case ProcessStarted(int(rank), _, pid):
                     self._pids[rank] = pid
-                case Ended(int(rank), _, pid) if self._pids.get(rank) == pid:
+                case ProcessExited(int(rank), _, pid) if self._pids.get(rank) == pid:
                     del self._pids[rank]
-            self._send(news)
+            self._send(event)
 
     def _send_heartbeat(self) -> None:
         now_s = time.monotonic()
@@ -293,9 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--stdin", action="store_true", help="read the bootstrap, one line; exit at end of file")
-    source.add_argument(
-        "--bootstrap", metavar="FILE", help="read the bootstrap from a file that only its owner can read"
-    )
+    source.add_argument("--bootstrap", metavar="FILE", help="read the bootstrap from a private file")
     parser.add_argument(
         "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (detected)"
     )

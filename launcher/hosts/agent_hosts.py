@@ -1,8 +1,7 @@
 """Host pool of many hosts: an agent on each host, connected to one authenticated socket.
 
 The pool relays commands to agents, events of agents to the loop, and output and files of processes into the run's
-folder. It reports which hosts have joined and which are lost: a host is lost if its agent is silent for too long, or if
-the connection ended.
+folder. It reports joined hosts, and lost ones, whose agent is silent for too long or whose connection ended.
 """
 
 import os
@@ -38,7 +37,7 @@ from launcher.processes.fork_server import Ready, ServerCommand, SetUp, SetupFai
 from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
-from launcher.supervise.facts import Fact, HostGone, HostJoined, ProcessNews
+from launcher.supervise.facts import Fact, HostGone, HostJoined, ProcessEvent
 from launcher.supervise.ranks import place_blockwise
 from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
@@ -116,7 +115,7 @@ class AgentHosts(HostPool):
 
     def revive(self, host: int) -> None:
         """Start another agent on a host, by the starter."""
-        self._registry.expect_again(host)
+        self._registry.await_restart(host)
         self._starter.revive(host)
 
     def inject_fault(self, kind: str, host: str) -> bool:
@@ -222,8 +221,8 @@ class AgentHosts(HostPool):
             case SetupFailed():
                 slot.leave("")
                 return [HostGone(host, "refused", f"{slot.name}: {message.line}")]
-            case news:
-                return [ProcessNews(host, news)]
+            case event:
+                return [ProcessEvent(host, event)]
         return []
 
     def _append(self, name: str, data: bytes) -> None:
@@ -244,7 +243,7 @@ class AgentHosts(HostPool):
         """Send a heartbeat to each agent, to detect disconnected ones."""
         for host, slot in enumerate(self._registry.slots):
             if slot.is_up and not self._send_to(host, Heartbeat()):
-                slot.cut_off(now_s)
+                slot.connection_closed(now_s)
 
     def _send_to(self, host: int, message: ToAgent) -> bool:
         slot = self._registry.slots[host]

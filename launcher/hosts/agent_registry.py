@@ -15,7 +15,7 @@ from sipsim import VERSION
 
 HEARTBEAT_S = 0.2
 LATER_S = 0.3
-"""Added to the allowed silence: the timeout of the connection comes first, with a better reason."""
+"""Added to the allowed silence: the timeout of the connection is detected first, with a better reason."""
 FRESH = 0.7
 """The fraction of the allowed silence within which a heartbeat is recent."""
 STARTER_OUTPUT_S = 0.4
@@ -38,7 +38,7 @@ class AgentSlot:
     cut_s: float | None = None
     starter_output: str = ""
     is_reachable: bool = True
-    given_up: bool = False
+    is_lost: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -49,7 +49,7 @@ class AgentSlot:
         """Record that the agent has left, and why."""
         self.routing_id, self.left = None, why
 
-    def cut_off(self, now_s: float) -> None:
+    def connection_closed(self, now_s: float) -> None:
         """Record when the agent's connection was closed."""
         if self.cut_s is None:
             self.cut_s = now_s
@@ -100,7 +100,7 @@ class AgentRegistry:
         if member is not None and member != str(number):
             why = f"{slot.name}: an agent with the key of node {member} claims to be node {number}"
             return RejectedAgent(None, why)
-        if slot.is_up or slot.given_up:
+        if slot.is_up or slot.is_lost:
             why = f"{slot.name}: a second agent claims to be node {number} (pid {hello.pid} on {hello.name})"
             return RejectedAgent(None, why)
         if hello.version != VERSION:
@@ -110,7 +110,7 @@ class AgentRegistry:
         self.slots[host] = AgentSlot(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host
 
-    def expect_again(self, host: int) -> None:
+    def await_restart(self, host: int) -> None:
         """Clear the slot of a host, since another agent is being started on it."""
         self.slots[host] = AgentSlot(self.slots[host].name)
 
@@ -123,7 +123,7 @@ class AgentRegistry:
             slot.starter_output = why or "it has ended"
             slot.is_reachable = silent
             if slot.is_up:
-                slot.cut_off(now_s)
+                slot.connection_closed(now_s)
 
     def overdue(self, now_s: float, can_revive: bool) -> list[Fact]:
         """Return the losses of agents and hosts that are detected at ``now_s``."""
@@ -138,14 +138,14 @@ class AgentRegistry:
         return [fact for fact in found if fact is not None]
 
     def _gone(self, host: int, slot: AgentSlot, now_s: float, can_revive: bool) -> Fact | None:
-        if slot.given_up:
+        if slot.is_lost:
             return None
         agent = f"the agent on {slot.name}" + (f" (pid {slot.pid})" if slot.pid else "")
         if not slot.is_up:
             if slot.left is not None:
-                return self._give_up(host, slot, "agent_failed", f"{agent} has left: {slot.left}", can_revive)
+                return self._mark_lost(host, slot, "agent_failed", f"{agent} has left: {slot.left}", can_revive)
             if slot.starter_output and not slot.pid:
-                return self._give_up(
+                return self._mark_lost(
                     host,
                     slot,
                     "agent_failed",
@@ -158,15 +158,15 @@ class AgentRegistry:
             if self._silence_s is None or silent_s < self._silence_s + LATER_S:
                 return None
             why = f"host {slot.name} is lost: its agent (pid {slot.pid}) has been silent for {silent_s:.1f} s"
-            return self._give_up(host, slot, "host_lost", why, False)
+            return self._mark_lost(host, slot, "host_lost", why, False)
         if slot.cut_s - slot.last_seen_s > FRESH * (self._silence_s or SILENCE_S):
             why = f"host {slot.name} is lost: the connection to its agent (pid {slot.pid}) has ended"
-            return self._give_up(host, slot, "host_lost", why, False)
+            return self._mark_lost(host, slot, "host_lost", why, False)
         if not slot.starter_output and now_s - slot.cut_s < STARTER_OUTPUT_S:
             return None
         output = f": {slot.starter_output}" if slot.starter_output else ""
-        return self._give_up(host, slot, "agent_failed", f"{agent} has ended{output}", can_revive)
+        return self._mark_lost(host, slot, "agent_failed", f"{agent} has ended{output}", can_revive)
 
-    def _give_up(self, host: int, slot: AgentSlot, kind: str, why: str, can_revive: bool) -> Fact:
-        slot.routing_id, slot.given_up = None, True
+    def _mark_lost(self, host: int, slot: AgentSlot, kind: str, why: str, can_revive: bool) -> Fact:
+        slot.routing_id, slot.is_lost = None, True
         return HostGone(host, kind, why, can_revive)

@@ -31,12 +31,12 @@ from launcher.hosts.pool import HostPool, PoolFactory
 from launcher.processes.descendants import left_line
 from launcher.processes.entry import SimProcessEntry, broker_order, rank_environment, sip_order
 from launcher.processes.fork_server import (
-    Ended,
     ForkServer,
-    News,
     ProcessesLeft,
+    ProcessExited,
     ProcessMessage,
     ProcessStarted,
+    ServerEvent,
     SignalProcess,
     StartProcess,
     process_name,
@@ -49,10 +49,10 @@ from launcher.supervise.facts import (
     Fact,
     Fail,
     Kill,
-    Locate,
-    Located,
     LogLine,
-    ProcessNews,
+    Position,
+    ProcessEvent,
+    RequestPosition,
     Revive,
     Sampled,
     ServerGone,
@@ -147,15 +147,15 @@ class _Loop:
         return self.outcome
 
     def _close_server(self) -> None:
-        for news in self._server.close():
-            self._note_left(ProcessNews(LAUNCHER_HOST, news))
+        for event in self._server.close():
+            self._note_left(ProcessEvent(LAUNCHER_HOST, event))
 
     def _note_left(self, fact: Fact) -> bool:
         """Add a notice if the fact is about processes that user code has left running; return whether it is."""
-        if not isinstance(fact, ProcessNews) or not isinstance(fact.news, ProcessesLeft):
+        if not isinstance(fact, ProcessEvent) or not isinstance(fact.event, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
-        left = fact.news
+        left = fact.event
         by = f"rank {left.rank} (pid {left.pid}{on})" if left.rank is not None else f"a rank{on}"
         self.outcome.notices.append(left_line(by, left.left))
         return True
@@ -188,8 +188,8 @@ class _Loop:
         if self._mail is not None:
             for frame in self._mail.receive_waiting():
                 self._receive(frame)
-        for news in self._server.news():
-            self._note_news(news)
+        for event in self._server.events():
+            self._note_event(event)
         for fact in self._pool.facts():
             self._handle(fact)
         if self._server.gone and self._server.fileno() in self._poller:
@@ -242,25 +242,26 @@ class _Loop:
         if self.outcome.error is not None:
             self._supervisor.failed()
 
-    def _note_news(self, news: News) -> None:
+    def _note_event(self, event: ServerEvent) -> None:
         """Handle an event of this host's server."""
-        if isinstance(news, ProcessMessage) and news.rank is None:
+        if isinstance(event, ProcessMessage) and event.rank is None:
             if self._mail is None:
-                self._broker_listens(news.text)
+                self._broker_listens(event.text)
         else:
-            self._handle(ProcessNews(LAUNCHER_HOST, news))
+            self._handle(ProcessEvent(LAUNCHER_HOST, event))
 
     def _handle(self, fact: Fact) -> None:
         if self._note_left(fact):
             return
-        if isinstance(fact, ProcessNews):
-            if isinstance(fact.news, ProcessMessage):
-                self._note_position(fact.news)
+        if isinstance(fact, ProcessEvent):
+            if isinstance(fact.event, ProcessMessage):
+                self._note_position(fact.event)
                 return
-            if isinstance(fact.news, ProcessStarted):
-                self._watchdog.started(fact.news.rank, fact.news.pid, fact.host == LAUNCHER_HOST or self._pool.is_local)
-            elif isinstance(fact.news, Ended):
-                self._watchdog.ended(fact.news.rank, fact.news.pid)
+            if isinstance(fact.event, ProcessStarted):
+                is_local = fact.host == LAUNCHER_HOST or self._pool.is_local
+                self._watchdog.started(fact.event.rank, fact.event.pid, is_local)
+            elif isinstance(fact.event, ProcessExited):
+                self._watchdog.ended(fact.event.rank, fact.event.pid)
         self._do(self._supervisor.handle(fact, time.monotonic()))
 
     def _do(self, commands: list[Command]) -> None:
@@ -270,7 +271,7 @@ class _Loop:
                     self._start(command)
                 case Kill():
                     self._pool.order(command.host, SignalProcess(command.rank))
-                case Locate():
+                case RequestPosition():
                     self._locate_hung(command.rank)
                 case Revive():
                     self._pool.revive(command.host)
@@ -327,7 +328,7 @@ class _Loop:
     def _living(self) -> list[int]:
         """Return the ranks with a running process; none before the run begins, when no user code runs."""
         ranks = self._supervisor.ranks if self._began_s is not None else []
-        return [rank.number for rank in ranks if rank.pid is not None and not rank.answered]
+        return [rank.number for rank in ranks if rank.pid is not None and not rank.result_received]
 
     def _locate(self, ranks: list[int], then: Callable[[Answers], None]) -> None:
         can = self._pool.can_signal
@@ -341,7 +342,7 @@ class _Loop:
 
     def _locate_hung(self, rank: int) -> None:
         why = "" if self._pool.can_signal else CANNOT_ASK
-        self._locate([rank], lambda answers: self._handle(Located(rank, answers.get(rank), why)))
+        self._locate([rank], lambda answers: self._handle(Position(rank, answers.get(rank), why)))
 
     def _note_position(self, answer: ProcessMessage) -> None:
         rank = answer.rank

@@ -48,8 +48,7 @@ class StartPlan(NamedTuple):
     ``specs``: the hosts by node rank, as known before agents connect. ``rank_names``: environment variables with the
     agents' node rank; empty if the bootstrap contains it. ``command``: returns the command that starts the agent on a
     host, by node rank; ``for_all``: the command that starts all agents; with neither, another program starts them.
-    ``bootstrap``: the file for the bootstrap; None: the command's standard input. ``cancel``: ends processes that
-    survive SIGTERM.
+    ``bootstrap``: its file; None: the command's standard input. ``cancel``: ends processes that survive SIGTERM.
     """
 
     specs: Sequence[HostSpec]

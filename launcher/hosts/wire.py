@@ -1,7 +1,6 @@
 """Messages between agents and the launcher: MessagePack with a schema and bounds, without code.
 
-To the launcher: state of an agent, and events of its fork server. To an agent: commands for that server, and the end of
-the run.
+To the launcher: state of an agent, events of its fork server. To an agent: commands for that server, end of the run.
 """
 
 from collections.abc import Callable
@@ -13,13 +12,13 @@ from msgspec import Meta
 from broker.ids import Rank, Text
 from broker.wire import BadFrame, Kind, checked
 from launcher.processes.fork_server import (
-    Ended,
     Message,
-    News,
     NotStarted,
+    ProcessExited,
     ProcessMessage,
     ProcessStarted,
     ServerCommand,
+    ServerEvent,
 )
 from sipsim.records.artifacts import LONGEST_NAME, NAME_PATTERN
 
@@ -88,7 +87,7 @@ class Finish(Message, tag="finish", frozen=True):
     grace_s: Annotated[float, Meta(ge=0, le=3600)]
 
 
-FromAgent = Hello | News | Log | File | ProcessStates | Heartbeat | Leaving
+FromAgent = Hello | ServerEvent | Log | File | ProcessStates | Heartbeat | Leaving
 ToAgent = ServerCommand | Finish | Heartbeat | KillSelf
 _ENCODER = msgspec.msgpack.Encoder()
 _FROM_AGENT: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
@@ -107,7 +106,7 @@ def decode_from_agent(frame: bytes) -> FromAgent:
         BadMessage: if the bytes are anything else, or an event of a process that is no SIP.
     """
     message = _checked(_FROM_AGENT.decode, frame)
-    if isinstance(message, ProcessStarted | NotStarted | ProcessMessage | Ended) and message.rank is None:
+    if isinstance(message, ProcessStarted | NotStarted | ProcessMessage | ProcessExited) and message.rank is None:
         raise BadMessage("an event of a process that is no SIP; agents start only SIPs")
     return message
 

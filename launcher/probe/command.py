@@ -15,12 +15,12 @@ import msgspec
 from launcher import flag_types
 from launcher.commands import run_command, write_file
 from launcher.isolation import STANDARD_OUTPUT
-from launcher.options import SYSTEM, USAGE_EXIT, Options, Parser, Usage, Version, add_flags, closing
+from launcher.options import SYSTEM, USAGE_EXIT, Options, Parser, ParserExit, Version, add_flags, closing, json_file
 from launcher.probe import heat_map
 from launcher.probe import text as probe_text
 from launcher.probe.heat_map import Grid
 from launcher.probe.simulate import MOST_MESSAGES, ProbeRun, sweep
-from launcher.result.document import check_files
+from launcher.result.document import check_files, write_refusal
 from launcher.result.fields import (
     CheckedPair,
     Heading,
@@ -72,7 +72,7 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
     given.
 
     Raises:
-        Usage: for ``--help``, ``--version`` and every mistake.
+        ParserExit: for ``--help``, ``--version`` and every mistake.
     """
     parser = Parser(
         prog="ahbm-probe",
@@ -88,7 +88,7 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
     values = parser.parse_args(argv)
     problem = _problem(values)
     if problem is not None:
-        raise Usage(f"{parser.prog}: {problem}", USAGE_EXIT)
+        raise ParserExit(f"{parser.prog}: {problem}", USAGE_EXIT)
     values.settings, values.algorithm = tuple(values.settings), None
     values.bytes = DEFAULT_BYTES if values.bytes is None else values.bytes
     return values
@@ -210,9 +210,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> None:
-    chosen = parse_probe(argv)
-    check_files({"--json": chosen.json, "--csv": chosen.csv}, {"--config": chosen.config, "--ccl": chosen.ccl})
-    _answer(chosen)
+    path = json_file(argv, has_script=False)
+    try:
+        chosen = parse_probe(argv)
+        check_files({"--json": chosen.json, "--csv": chosen.csv}, {"--config": chosen.config, "--ccl": chosen.ccl})
+        _answer(chosen)
+    except (ParserExit, ConfigError) as error:
+        if error.exit_code:
+            write_refusal(path, argv, str(error).removeprefix("ahbm-probe: "))
+        raise
 
 
 def _answer(chosen: argparse.Namespace) -> None:

@@ -66,8 +66,7 @@ def running(pids: Iterable[int]) -> list[int]:
 def end_all(find: Callable[[], list[int]]) -> list[int]:
     """End the running processes that ``find`` returns, by SIGTERM and then SIGKILL, until it returns none.
 
-    Returns:
-        The processes that did not end by themselves.
+    Returns those that did not end by themselves.
     """
     if not find():
         return []

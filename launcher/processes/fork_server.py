@@ -133,7 +133,7 @@ class ProcessesLeft(Message, tag="left", frozen=True):
     left: list[int]
 
 
-class Ended(Message, tag="ended", frozen=True):
+class ProcessExited(Message, tag="ended", frozen=True):
     """A process has exited; ``status`` is its exit code, or minus the signal that killed it."""
 
     rank: Rank | None
@@ -143,11 +143,11 @@ class Ended(Message, tag="ended", frozen=True):
 
 
 ServerCommand = SetUp | StartProcess | SignalProcess | KillAll | Leave
-News = Ready | SetupFailed | ProcessStarted | NotStarted | ProcessMessage | ProcessesLeft | Ended
+ServerEvent = Ready | SetupFailed | ProcessStarted | NotStarted | ProcessMessage | ProcessesLeft | ProcessExited
 LENGTH_BYTES = 4
 _ENCODER = msgspec.msgpack.Encoder()
 _COMMAND: "msgspec.msgpack.Decoder[ServerCommand]" = msgspec.msgpack.Decoder(ServerCommand)
-_NEWS: "msgspec.msgpack.Decoder[News]" = msgspec.msgpack.Decoder(News)
+_EVENT: "msgspec.msgpack.Decoder[ServerEvent]" = msgspec.msgpack.Decoder(ServerEvent)
 
 
 def _framed(body: bytes) -> bytes:
@@ -199,7 +199,7 @@ class ForkServer:
         """The descriptor that is readable when there are events."""
         return self._socket.fileno()
 
-    def news(self) -> list[News]:
+    def events(self) -> list[ServerEvent]:
         """Return the events since the last call; ``gone`` becomes true when the server itself has exited."""
         self.flush()
         while not self._gone:
@@ -214,7 +214,7 @@ class ForkServer:
                 self._gone = True
                 break
             self._arrived += data
-        return [_NEWS.decode(frame) for frame in _take_frames(self._arrived)]
+        return [_EVENT.decode(frame) for frame in _take_frames(self._arrived)]
 
     @property
     def gone(self) -> bool:
@@ -230,7 +230,7 @@ class ForkServer:
 
     @property
     def unsent(self) -> bool:
-        """Whether commands are queued; :meth:`flush` and :meth:`news` send them."""
+        """Whether commands are queued; :meth:`flush` and :meth:`events` send them."""
         return bool(self._unsent) and not self._gone
 
     def order(self, command: ServerCommand) -> None:
@@ -248,14 +248,14 @@ class ForkServer:
         except OSError:
             self._unsent = b""
 
-    def close(self) -> list[News]:
+    def close(self) -> list[ServerEvent]:
         """Kill all processes, end the server, wait for its exit, and return its last events. The folder stays."""
         self.order(Leave())
         found = []
         while not self.gone:
             if not select.select([self._socket], [], [], CLOSE_S)[0]:
                 os.kill(self.pid, signal.SIGKILL)
-            found += self.news()
+            found += self.events()
         self._socket.close()
         if self.status < 0:
             # The kernel has killed the server's processes, but not the descendants of these.
@@ -339,8 +339,8 @@ class _Serving:
             with contextlib.suppress(BlockingIOError):
                 self._woken.recv(4096)
         self._forward_messages()
-        for news in self._children.reap(wait=self._closing):
-            self._send(news)
+        for event in self._children.reap(wait=self._closing):
+            self._send(event)
         self.done = self._closing
         if self.done and self._is_orphan:
             self._children.remove_folder()
@@ -402,8 +402,8 @@ class _Serving:
             while True:
                 self._forward(self._messages.recv(LONGEST_MESSAGE))
 
-    def _send(self, news: News) -> None:
-        self._forward(_ENCODER.encode(news))
+    def _send(self, event: ServerEvent) -> None:
+        self._forward(_ENCODER.encode(event))
 
     def _forward(self, body: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -473,7 +473,7 @@ class Children:
         for pid in self.living:
             os.kill(pid, signal.SIGKILL)
 
-    def reap(self, wait: bool = False) -> list[ProcessesLeft | Ended]:
+    def reap(self, wait: bool = False) -> list[ProcessesLeft | ProcessExited]:
         """Return events of children that have exited since the last call: processes left running, and exits.
 
         ``wait``: wait for all children, which must have been killed.
@@ -482,20 +482,17 @@ class Children:
         for pid in list(self.living):
             reaped, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
             if reaped:
-                ended[pid] = Ended(*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status))
+                ended[pid] = ProcessExited(*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status))
         owners: dict[int, int | None] = {}
         orphans = end_all(lambda: self._left_by(ended.keys(), owners)) if ended else []
         left: dict[int | None, list[int]] = {}
         for pid in orphans:
             left.setdefault(owners[pid], []).append(pid)
-        news = [ProcessesLeft(self._started[by] if by else None, by or 0, pids) for by, pids in left.items()]
-        return [*news, *ended.values()]
+        reports = [ProcessesLeft(self._started[by] if by else None, by or 0, pids) for by, pids in left.items()]
+        return [*reports, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
-        """Return running orphans of ended children; without living children, also orphans of unknown origin.
-
-        ``owners`` gets the child that started each orphan.
-        """
+        """Return running orphans of ended children; without living children, all. ``owners`` gets each one's child."""
         found: list[int] = []
         for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
             owner = self._owner_of(orphan)

@@ -88,10 +88,8 @@ class _Version(msgspec.Struct):
 def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> Kind:
     """Decode a struct with a ``version`` from JSON; the version is checked first.
 
-    ``where`` names the text, and ``otherwise`` says what it is not, for messages.
-
     Raises:
-        ConfigError: for another version, or if the text is something else.
+        ConfigError: for another version, or if the text, named ``where``, is something else.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).version

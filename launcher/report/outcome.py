@@ -85,9 +85,7 @@ class ErrorFile(ErrorFacts):
 
 
 class FinishedRun(NamedTuple):
-    """A completed collective. ``ranks``: its group, in order; ``records``: the record of each of these ranks; ``runs``:
-    the collective's index on each of these ranks.
-    """
+    """A completed collective of ``ranks``, its group, in order. ``records``, ``runs``: its record and index on each."""
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]

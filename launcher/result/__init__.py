@@ -1,1 +1,1 @@
-"""What a run leaves: the result document, its files, the table."""
+"""Results of a run: document, files, table."""

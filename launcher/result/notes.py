@@ -23,7 +23,7 @@ MOST_CHANGES = 8
 USUAL = ("load", "store", "math", "send", "recv")
 """The usual commands that kernels wait for, in the order of columns; names of users' commands follow."""
 MOST_WAITS = 3
-"""How many commands that kernels wait for the short line names."""
+"""The most commands in the short line about waits of kernels."""
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 

@@ -179,7 +179,7 @@ def _unchecked(document: dict[str, Any], run: Run) -> Iterator[str]:
     resolved = run.plan.resolved
     if not kind_of(resolved).verifies and document["status"] == "ok":
         chip = resolved.topology.system.chip
-        yield f"no data were checked: chip {chip} has no second pass; only its host program can check data"
+        yield f"nothing was performed again: chip {chip} has no second pass; its host program alone checks data"
 
 
 def _end(document: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from launcher.isolation import absolute
-from launcher.options import FLAGS, Options, Usage, given_options, parse
+from launcher.options import FLAGS, Options, ParserExit, given_options, parse
 from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.core.errors import ConfigError
@@ -207,7 +207,7 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
     saved = read(folder)
     try:
         old = parse(saved.argv)
-    except Usage as usage:
+    except ParserExit as usage:
         raise ConfigError(f"--resume {folder}: {RUN_FILE}: {usage.text.partition(': ')[2]}") from None
     fields = {name: getattr(options, name) for name in given_options(argv) if name != "resume"}
     fields |= {name: absolute(value) for name, value in fields.items() if isinstance(value, Path)}

@@ -165,7 +165,7 @@ def _one_algorithm(names: tuple[str, ...] | None) -> str | None:
 
 
 def _let_import_from(*folders: Path) -> None:
-    """Modules of a user may lie here or beside the file that names them; installed packages come first."""
+    """Add folders to the import path, after installed packages, for modules of a user."""
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 from launcher.options import Options
 from launcher.processes.this_host import own_state
 from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, StopSignals, is_debugged, kept
-from launcher.supervise.stall import QuietTimer
+from launcher.supervise.stall import IdleTimer
 from sipsim.core.errors import ConfigError, Halt
 from sipsim.core.forks import watched
 from sipsim.records.code_place import code_place, outermost_users, shown, working_folder
@@ -57,7 +57,7 @@ def limited(
         Unfinished: if code was interrupted.
     """
     base, limit_s = base or sys._getframe(2), options.progress_timeout_s if options.deadlines else None
-    timer, known_reason = QuietTimer(2 * ALARM_S), signals.reason()
+    timer, known_reason = IdleTimer(2 * ALARM_S), signals.reason()
     why = Unfinished("", "", "")
     last: FrameType | None = None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.wire import Message
-from launcher.processes.fork_server import News
+from launcher.processes.fork_server import ServerEvent
 from launcher.processes.this_host import ProcessState
 from launcher.report.outcome import FoundFacts, RunError
 from sipsim.records.dump import SipDump
@@ -39,14 +39,14 @@ class HostGone(NamedTuple):
 
 
 LAUNCHER_HOST = -1
-"""The index of the launcher's own host, where the broker runs."""
+"""The index of the launcher's host, where the broker runs."""
 
 
-class ProcessNews(NamedTuple):
+class ProcessEvent(NamedTuple):
     """An event of the fork server on a host."""
 
     host: int
-    news: News
+    event: ServerEvent
 
 
 class ServerGone(NamedTuple):
@@ -66,8 +66,8 @@ class Sampled(NamedTuple):
     states: Mapping[int | None, ProcessState]
 
 
-class Located(NamedTuple):
-    """Reply to ``Locate``: the position of the code of a rank; ``dump`` is None if there is no answer, ``why``."""
+class Position(NamedTuple):
+    """Reply to ``RequestPosition``: the position of the code of a rank; ``dump`` is None without an answer, ``why``."""
 
     rank: int
     dump: SipDump | None
@@ -93,8 +93,8 @@ class Kill(NamedTuple):
     rank: int
 
 
-class Locate(NamedTuple):
-    """Request the position of a rank's code from its process; the reply is ``Located``."""
+class RequestPosition(NamedTuple):
+    """Request the position of a rank's code from its process; the reply is ``Position``."""
 
     rank: int
 
@@ -118,13 +118,13 @@ class LogLine(NamedTuple):
     text: str
 
 
-Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | Sampled | Located | Tick
-Command = Start | Kill | Locate | Revive | Message | Fail | LogLine
+Fact = HostJoined | HostGone | ProcessEvent | ServerGone | BrokerListens | Sampled | Position | Tick
+Command = Start | Kill | RequestPosition | Revive | Message | Fail | LogLine
 """A ``Message`` is sent to the broker."""
 
 
 def describe_exit(status: int) -> str:
-    """Return how a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
+    """Return how a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.ProcessExited`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from broker.wire import BadFrame, SipSync
 from launcher.processes.this_host import NS_PER_S
 from launcher.report.outcome import FoundFacts
-from launcher.supervise.facts import Located
+from launcher.supervise.facts import Position
 from launcher.supervise.ranks import Rank
 from sipsim.core.units import format_time_ps
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts, running_text
@@ -14,11 +14,9 @@ from sipsim.records.dump import SipDump, dump_from_text
 
 ANSWER_S = 2.0
 """A SIP that does not answer within this time is in a long call of C code, or stopped."""
-NO_ANSWER = (
-    f"has not reported its position in the code within {ANSWER_S:g} s: it is stopped, or in a long call of C code"
-)
-CANNOT_ASK = "cannot report its position in the code: its process was started by hand"
-SHOWN_WAIT_S = 0.5
+NO_ANSWER = f"has not reported its line of code within {ANSWER_S:g} s: it is stopped, or in a long call of C code"
+CANNOT_ASK = "cannot report its line of code: its process was started by hand"
+LONG_WAIT_S = 0.5
 """Shorter waits for a processor are not reported."""
 Answers = dict[int, SipDump]
 
@@ -79,14 +77,13 @@ def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why
     return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(known_ps)}: {where}"
 
 
-def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
+def hang_of(rank: Rank, sip: SipSync, found: Position, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
     """Return the message and the facts of a hung rank; ``doing``: the state of its process, None if unknown."""
     text = hang_text(rank.label, sip.quiet_ns / NS_PER_S, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
     now_ps = sip.now_ps if found.dump is None else max(sip.now_ps, found.dump.now_ps)
     facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": now_ps, "granted_ps": sip.horizon_ps}
-    waited = (
-        f", and has waited {rank.quiet.waited_s:.1f} s for a processor" if rank.quiet.waited_s >= SHOWN_WAIT_S else ""
-    )
+    wait_s = rank.quiet.waited_s
+    waited = f", and has waited {wait_s:.1f} s for a processor" if wait_s >= LONG_WAIT_S else ""
     message = f"{text}; granted {granted}" + (f"; its process {doing}{waited}" if doing else "")
     return message, {**facts, **running_facts(found.dump)}

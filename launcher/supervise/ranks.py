@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from broker.wire import PeerLost, SipSync, Sync
 from launcher.processes.this_host import NS_PER_S, ProcessState
 from launcher.report.outcome import FoundFacts
-from launcher.supervise.stall import QuietTimer
+from launcher.supervise.stall import IdleTimer
 
 Slots = int | None
 """The most ranks on a host; None: any number."""
@@ -53,14 +53,14 @@ def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Cou
 
 @dataclass
 class Host:
-    """State of a host. ``joined``: can start SIPs now. ``awaited``: its agent ended, and another is being started."""
+    """State of a host. ``joined``: can start SIPs now. ``agent_restarting``: waits for another agent."""
 
     index: int
     name: str
     slots: int | None
     joined: bool = False
-    awaited: bool = False
-    gone: bool = False
+    agent_restarting: bool = False
+    lost: bool = False
     since_s: float = 0.0
 
     @property
@@ -73,22 +73,22 @@ class Host:
 class Rank:
     """State of a rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed.
 
-    ``ordered``: its start is ordered. ``answered``: its result has arrived. ``returning``: it was restarted and has not
-    joined yet. ``quiet``: time that the process has spent since its last progress.
+    ``rejoining``: it was restarted and has not joined yet. ``quiet``: time that the process has spent since its last
+    progress.
     """
 
     number: int
     host: Host
     incarnation: int = 0
     pid: int | None = None
-    ordered: bool = False
-    answered: bool = False
-    returning: bool = False
+    start_sent: bool = False
+    result_received: bool = False
+    rejoining: bool = False
     is_dead: bool = False
     since_s: float = 0.0
     kill_reason: tuple[str, str] | None = None
     last: SipSync | None = None
-    quiet: QuietTimer = field(default_factory=QuietTimer)
+    quiet: IdleTimer = field(default_factory=IdleTimer)
 
     def started(self, incarnation: int, pid: int) -> None:
         """Record that the rank's process has started."""
@@ -102,8 +102,8 @@ class Rank:
     def next_incarnation(self, now_s: float) -> None:
         """Reset the state for a restart of the rank."""
         self.incarnation += 1
-        self.pid, self.kill_reason, self.last, self.quiet = None, None, None, QuietTimer()
-        self.ordered, self.answered, self.returning, self.since_s = False, False, True, now_s
+        self.pid, self.kill_reason, self.last, self.quiet = None, None, None, IdleTimer()
+        self.start_sent, self.result_received, self.rejoining, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
         """Update the rank by its state in a message of the broker."""
@@ -112,7 +112,7 @@ class Rank:
         self.last = sip
         self.quiet.moved(sip.quiet_ns / NS_PER_S)
         if sip.state != "joining":
-            self.returning = False
+            self.rejoining = False
 
     def runs_as_known(self, sync: Sync) -> bool:
         """Whether ``sync`` describes the rank's current process, and that process runs."""

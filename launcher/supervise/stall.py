@@ -13,7 +13,7 @@ STEP_S = 2.0
 """The most time that counts between two samples, which are taken every second."""
 
 
-class QuietTimer:
+class IdleTimer:
     """Timer of a process without progress, from periodic samples of the process.
 
     Counts the time of ``ProcessState.spent_since``, so that a loaded host does not shorten a deadline for a process
@@ -41,7 +41,7 @@ class QuietTimer:
 
 
 def note_samples(
-    timers: Mapping[int | None, QuietTimer], states: Mapping[int | None, ProcessState], clock_s: float
+    timers: Mapping[int | None, IdleTimer], states: Mapping[int | None, ProcessState], clock_s: float
 ) -> None:
     """Add the samples of several processes, by rank (None: the broker).
 

@@ -13,7 +13,7 @@ from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.options import Options
-from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.fork_server import NotStarted, ProcessExited, ProcessStarted
 from launcher.processes.this_host import ProcessState
 from launcher.report.outcome import FoundFacts, RunError
 from launcher.supervise.facts import (
@@ -26,10 +26,10 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
-    Locate,
-    Located,
     LogLine,
-    ProcessNews,
+    Position,
+    ProcessEvent,
+    RequestPosition,
     Revive,
     Sampled,
     ServerGone,
@@ -40,7 +40,7 @@ from launcher.supervise.facts import (
 )
 from launcher.supervise.positions import hang_of
 from launcher.supervise.ranks import Host, LostConnections, Rank, join_status, missing, next_host, place_blockwise
-from launcher.supervise.stall import QuietTimer, note_samples
+from launcher.supervise.stall import IdleTimer, note_samples
 from sipsim.node.process import CUT_OFF
 
 GRACE_S = 1.0
@@ -69,10 +69,10 @@ class Supervisor:
         self._began = False
         self._failing = False
         self._give_up_s: float | None = None
-        self._unconfirmed: dict[int | None, tuple[float, Ended]] = {}
+        self._unconfirmed: dict[int | None, tuple[float, ProcessExited]] = {}
         self._lost_connections = LostConnections(self.ranks)
         self._sync: Sync | None = None
-        self._broker_quiet = QuietTimer()
+        self._broker_quiet = IdleTimer()
         self._quiet: set[int] = set()
         self._is_ending = False
         self._states: Mapping[int | None, ProcessState] = {}
@@ -94,7 +94,7 @@ class Supervisor:
         """Handle one fact, known at ``now_s`` on a monotonic clock; return commands."""
         self._advance(now_s)
         match fact:
-            case ProcessNews():
+            case ProcessEvent():
                 return self._news(fact)
             case HostJoined():
                 return self._host_joined(fact)
@@ -109,10 +109,10 @@ class Supervisor:
                 return self._fail("process_died", None, message, status_facts(fact.status))
             case Sampled():
                 self._states = fact.states
-                timers: dict[int | None, QuietTimer] = {rank.number: rank.quiet for rank in self.ranks}
+                timers: dict[int | None, IdleTimer] = {rank.number: rank.quiet for rank in self.ranks}
                 note_samples(timers | {None: self._broker_quiet}, fact.states, self._clock_s)
                 return []
-            case Located():
+            case Position():
                 return self._located(fact)
             case Tick():
                 return self._tick()
@@ -130,7 +130,7 @@ class Supervisor:
             case wire.Finished():
                 self.finished = True
             case RankResult():
-                self.ranks[message.rank].answered = True
+                self.ranks[message.rank].result_received = True
                 self._ends()
             case PeerLost():
                 if not self._failing:
@@ -141,62 +141,62 @@ class Supervisor:
 
     # --- processes ---
 
-    def _news(self, at: ProcessNews) -> list[Command]:
-        news = at.news
-        if not isinstance(news, ProcessStarted | Ended | NotStarted) or not self._runs_on(at.host, news.rank):
+    def _news(self, at: ProcessEvent) -> list[Command]:
+        event = at.event
+        if not isinstance(event, ProcessStarted | ProcessExited | NotStarted) or not self._runs_on(at.host, event.rank):
             return []
-        match news:
+        match event:
             case ProcessStarted():
-                return self._started(news)
-            case Ended():
-                return self._ended(news)
+                return self._started(event)
+            case ProcessExited():
+                return self._ended(event)
             case NotStarted(rank):
                 what = "the broker" if rank is None else f"rank {rank}"
                 where = self.ranks[rank].host.on if rank is not None else ""
-                return self._fail("process_died", rank, f"{what} cannot be started{where}: {news.why}")
+                return self._fail("process_died", rank, f"{what} cannot be started{where}: {event.why}")
 
     def _runs_on(self, host: int, rank: int | None) -> bool:
         """Whether a rank is on this host; an agent's events of ranks that have moved to another host are dropped."""
         return host == LAUNCHER_HOST or any(r.number == rank for r in self.ranks if r.host.index == host)
 
-    def _started(self, news: ProcessStarted) -> list[Command]:
-        if news.rank is None:
-            self._broker_pid = news.pid
+    def _started(self, event: ProcessStarted) -> list[Command]:
+        if event.rank is None:
+            self._broker_pid = event.pid
         else:
-            self.ranks[news.rank].started(news.incarnation, news.pid)
+            self.ranks[event.rank].started(event.incarnation, event.pid)
         return []
 
-    def _ended(self, news: Ended) -> list[Command]:
-        number = news.rank
-        if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
+    def _ended(self, event: ProcessExited) -> list[Command]:
+        number = event.rank
+        if number is not None and not self.ranks[number].is_now(event.incarnation, event.pid):
             return []
         # The result of the rank, or its reason, may still be in flight through the broker. If the rank has lost the
         # broker, the exit of the broker may be in flight.
-        has_lost_broker = number is not None and news.status == CUT_OFF and not self._failing
-        if has_lost_broker or self._may_have_reported(number, news.status):
-            self._unconfirmed[number] = (self._clock_s + GRACE_S, news)
+        has_lost_broker = number is not None and event.status == CUT_OFF and not self._failing
+        if has_lost_broker or self._may_have_reported(number, event.status):
+            self._unconfirmed[number] = (self._clock_s + GRACE_S, event)
             return []
-        return self._died(news)
+        return self._died(event)
 
     def _may_have_reported(self, number: int | None, status: int) -> bool:
         """Whether a process with this exit has sent its result, or, if it has not joined, the reason of its exit."""
-        has_joined = number is None or (self._began and not self.ranks[number].returning)
+        has_joined = number is None or (self._began and not self.ranks[number].rejoining)
         return status == 0 or (status > 0 and not has_joined)
 
-    def _died(self, news: Ended) -> list[Command]:
-        number = news.rank
-        facts: FoundFacts = {"pid": news.pid, **status_facts(news.status)}
+    def _died(self, event: ProcessExited) -> list[Command]:
+        number = event.rank
+        facts: FoundFacts = {"pid": event.pid, **status_facts(event.status)}
         if number is None:
-            message = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
+            message = f"the broker (pid {event.pid}) {describe_exit(event.status)}"
             return self._fail("process_died", None, message, facts, with_log=True)
         rank = self.ranks[number]
-        why = describe_exit(news.status)
-        is_known = news.status == CUT_OFF or self._may_have_reported(number, news.status)
+        why = describe_exit(event.status)
+        is_known = event.status == CUT_OFF or self._may_have_reported(number, event.status)
         rank.is_dead, rank.pid = True, None
         if self._failing and is_known:
             return [Lost(number, why)]
         facts |= {"host": rank.host.name, "incarnation": rank.incarnation}
-        kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.host.on}) {why}")
+        kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {event.pid}{rank.host.on}) {why}")
         if self._may_restart():
             self.restarts += 1
             return [self._restart_notice(message), *self._restart([rank])]
@@ -226,48 +226,48 @@ class Supervisor:
         return [command for rank in self.ranks for command in self._start(rank)]
 
     def _start(self, rank: Rank) -> list[Command]:
-        if rank.ordered or not self._broker_listens or not rank.host.joined or self._failing:
+        if rank.start_sent or not self._broker_listens or not rank.host.joined or self._failing:
             return []
-        rank.ordered, rank.since_s = True, self._clock_s
+        rank.start_sent, rank.since_s = True, self._clock_s
         return [Start(rank.host.index, rank.number, rank.incarnation)]
 
     # --- hosts ---
 
     def _host_joined(self, fact: HostJoined) -> list[Command]:
         host = self.hosts[fact.host]
-        host.joined, host.gone, host.name = True, False, fact.name or host.name
+        host.joined, host.lost, host.name = True, False, fact.name or host.name
         return self._start_all()
 
     def _host_gone(self, fact: HostGone) -> list[Command]:
         host = self.hosts[fact.host]
-        was_joined, was_awaited = host.joined, host.awaited
-        host.joined, host.awaited = False, False
-        affected = [rank for rank in self.ranks if rank.host is host and not (rank.answered and self.finished)]
+        was_joined, was_restarting = host.joined, host.agent_restarting
+        host.joined, host.agent_restarting = False, False
+        affected = [rank for rank in self.ranks if rank.host is host and not (rank.result_received and self.finished)]
         for rank in affected:
             rank.is_dead, rank.pid = True, None
-        if not was_joined and not was_awaited:
+        if not was_joined and not was_restarting:
             if fact.can_return and self._may_restart():
                 self.restarts += 1
-                host.awaited, host.since_s = True, self._clock_s
+                host.agent_restarting, host.since_s = True, self._clock_s
                 return [self._restart_notice(fact.why), Revive(host.index)]
-            host.gone = True
+            host.lost = True
             return self._fail(fact.kind, None, fact.why, {"host": host.name})
         lost: list[Command] = [Lost(rank.number, fact.why) for rank in affected]
         others = [other.index for other in self.hosts if other.joined]
-        can = was_awaited or self._may_restart()
+        can = was_restarting or self._may_restart()
         if not (can and (fact.can_return or others)) or self._failing:
-            host.gone = True
+            host.lost = True
             tail = self._budget_note() if not can else "; no other host is left" if self._options.max_restarts else ""
             ranks = ", ".join(str(rank.number) for rank in affected) or "none"
             facts: FoundFacts = {"host": host.name, "ranks": [rank.number for rank in affected]}
             return [*self._fail(fact.kind, None, f"{fact.why}; ranks that ran there: {ranks}{tail}", facts), *lost]
-        self.restarts += not was_awaited
-        if fact.can_return and not was_awaited:
-            host.awaited, host.since_s = True, self._clock_s
+        self.restarts += not was_restarting
+        if fact.can_return and not was_restarting:
+            host.agent_restarting, host.since_s = True, self._clock_s
             return [self._restart_notice(fact.why), Revive(host.index), *self._restart(affected)]
-        host.gone = True
-        moved = self._move(affected, others, is_notified=was_awaited)
-        return [*([] if was_awaited else [self._restart_notice(fact.why)]), *moved]
+        host.lost = True
+        moved = self._move(affected, others, is_notified=was_restarting)
+        return [*([] if was_restarting else [self._restart_notice(fact.why)]), *moved]
 
     def _move(self, ranks: list[Rank], others: list[int], is_notified: bool) -> list[Command]:
         on = Counter(rank.host.index for rank in self.ranks if rank not in ranks)
@@ -286,11 +286,11 @@ class Supervisor:
         commands: list[Command] = []
         if self.finished:
             return commands
-        for number, (until_s, news) in list(self._unconfirmed.items()):
-            answered = number is not None and self.ranks[number].answered
+        for number, (until_s, event) in list(self._unconfirmed.items()):
+            answered = number is not None and self.ranks[number].result_received
             if answered or self._clock_s >= until_s:
                 del self._unconfirmed[number]
-                commands += [] if answered else self._died(news)
+                commands += [] if answered else self._died(event)
         if self._options.deadlines and not self._failing:
             commands += self._overdue()
         return commands
@@ -303,7 +303,7 @@ class Supervisor:
 
     def _not_joined(self) -> list[Command]:
         limit_s = self._options.join_timeout_s
-        returning = [rank for rank in self.ranks if rank.returning]
+        returning = [rank for rank in self.ranks if rank.rejoining]
         waiting = returning if self._began else missing(self.ranks, self._sync)
         late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s and rank.kill_reason is None]
         if not late or not (self._began or self._clock_s >= limit_s):
@@ -344,9 +344,9 @@ class Supervisor:
         # Twice in a row, since once may mean that the broker was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
         # The position of the code is requested first, since the process is killed afterwards.
-        return [Locate(rank) for rank in hung]
+        return [RequestPosition(rank) for rank in hung]
 
-    def _located(self, fact: Located) -> list[Command]:
+    def _located(self, fact: Position) -> list[Command]:
         rank, sip = self.ranks[fact.rank], self.ranks[fact.rank].last
         if fact.rank not in self._quiet or self._failing or rank.kill_reason is not None or sip is None:
             return []
@@ -363,7 +363,7 @@ class Supervisor:
         limit_s = self._options.progress_timeout_s
         if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
-        silent = [rank for rank in self.ranks if not rank.answered and rank.quiet.quiet_s >= limit_s]
+        silent = [rank for rank in self.ranks if not rank.result_received and rank.quiet.quiet_s >= limit_s]
         if self._is_ending and silent:
             rank = silent[0]
             message = f"{rank.label} has not answered at the end for {limit_s:g} s"

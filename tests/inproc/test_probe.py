@@ -238,3 +238,18 @@ def test_short_fits_a_screen(capsys: pytest.CaptureFixture[str], mode: str) -> N
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("words", [("--from", "0.0.0"), ("--from", "9.0.0", "--to", "0.1.0"), ("--no-such-flag",)])
+def test_a_refused_probe_writes_its_error(words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "probe.json"
+    assert main([*words, "--json", str(file)]) == 2
+    document = json.loads(file.read_text())
+    assert (document["status"], document["error"]["kind"], document["argv"][0]) == ("failed", "config", words[0])
+
+
+def test_a_refused_probe_leaves_its_input(tmp_path: Path) -> None:
+    file = tmp_path / "system.yaml"
+    file.write_text("system: {}\n")
+    assert main(["--from", "0.0.0", "--to", "0.1.0", "--config", str(file), "--json", str(file)]) == 2
+    assert file.read_text() == "system: {}\n"

@@ -34,7 +34,7 @@ from launcher.result.fields import (
 )
 from launcher.result.page import DOCUMENTS, page
 from launcher.run.prepare import prepare
-from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
+from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessEvent, Tick
 from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.ranks import EXPLAIN_S
 from launcher.supervise.supervisor import Supervisor
@@ -133,7 +133,7 @@ def supervised(*facts: Any) -> RunError:
     """The failure that a supervisor of two hosts makes of facts."""
     supervisor = Supervisor(4, Options(), [HostSpec("a", 2), HostSpec("b", 2)], 0.0)
     commands = []
-    started = (ProcessNews(-1, ProcessStarted(None, 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
+    started = (ProcessEvent(-1, ProcessStarted(None, 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
     for at_s, fact in enumerate((*started, *facts)):
         take = supervisor.note if isinstance(fact, PeerLost) else supervisor.handle
         commands += take(fact, float(at_s))

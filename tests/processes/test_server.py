@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from launcher.processes.fork_server import (
-    Ended,
     ForkServer,
     KillAll,
-    News,
     NotStarted,
+    ProcessExited,
     ProcessMessage,
     ProcessStarted,
     Ready,
+    ServerEvent,
     SetUp,
     SetupFailed,
     SignalProcess,
@@ -57,17 +57,17 @@ def served(folder: Path, *programs: Callable[[], int]) -> ForkServer:
     return server
 
 
-def news_until(server: ForkServer, enough: Callable[[list[News]], bool]) -> list[News]:
+def news_until(server: ForkServer, enough: Callable[[list[ServerEvent]], bool]) -> list[ServerEvent]:
     """All news until there is enough, or the server is gone; blocks."""
-    found: list[News] = []
+    found: list[ServerEvent] = []
     while not server.gone and not enough(found):
         assert select.select([server.fileno()], [], [], END_S)[0], "it does not end"
-        found += server.news()
+        found += server.events()
     return found
 
 
-def all_ended(count: int) -> Callable[[list[News]], bool]:
-    return lambda found: sum(isinstance(event, Ended) for event in found) == count
+def all_ended(count: int) -> Callable[[list[ServerEvent]], bool]:
+    return lambda found: sum(isinstance(event, ProcessExited) for event in found) == count
 
 
 def first_started(server: ForkServer) -> ProcessStarted:
@@ -103,9 +103,9 @@ def test_it_reports_how_each_process_exits(tmp_path):
     server.close()
     started = [event for event in news if isinstance(event, ProcessStarted)]
     assert [event.rank for event in started] == list(range(5))
-    ended = {event.rank: event.status for event in news if isinstance(event, Ended)}
+    ended = {event.rank: event.status for event in news if isinstance(event, ProcessExited)}
     assert ended == {0: 0, 1: 3, 2: -signal.SIGKILL, 3: 70, 4: 9}
-    assert {event.pid for event in started} == {event.pid for event in news if isinstance(event, Ended)}
+    assert {event.pid for event in started} == {event.pid for event in news if isinstance(event, ProcessExited)}
     assert (tmp_path / "sip-0.log").read_text() == "hello\n"
     assert "ValueError: as it must" in (tmp_path / "sip-3.log").read_text()
     assert (server.gone, server.status) == (True, 0)
@@ -140,7 +140,7 @@ def test_it_kills_them_all_on_order(tmp_path):
     server.order(KillAll())
     server.order(KillAll())
     found = news_until(server, all_ended(3))
-    ended = {event.rank: event.status for event in found if isinstance(event, Ended)}
+    ended = {event.rank: event.status for event in found if isinstance(event, ProcessExited)}
     server.close()
     assert (ended[0], ended[1]) == (-signal.SIGKILL, -signal.SIGKILL)
     assert ended[2] in (0, -signal.SIGKILL)
@@ -153,14 +153,14 @@ def test_it_sends_one_of_them_a_signal(tmp_path):
     server.order(SignalProcess(7))
     found = news_until(server, all_ended(1))
     server.close()
-    assert [(event.rank, event.status) for event in found if isinstance(event, Ended)] == [(0, -signal.SIGTERM)]
+    assert [(event.rank, event.status) for event in found if isinstance(event, ProcessExited)] == [(0, -signal.SIGTERM)]
 
 
 def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
     server = served(tmp_path, partial(say, "hello"))
     news_until(server, all_ended(1))
     server.order(StartProcess(0, 1, []))
-    (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, Ended))
+    (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, ProcessExited))
     server.close()
     assert (ended.rank, ended.incarnation, ended.status) == (0, 1, 0)
     assert (tmp_path / "sip-0.log").read_text() == "hello\n--- incarnation 1 ---\nhello\n"
@@ -184,7 +184,7 @@ def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_pat
     first, second, *rest = news_until(server, all_ended(1))
     server.close()
     assert (first, second) == (SetupFailed("an empty ticket"), Ready())
-    assert [event.status for event in rest if isinstance(event, Ended)] == [0]
+    assert [event.status for event in rest if isinstance(event, ProcessExited)] == [0]
 
 
 @pytest.mark.fault
@@ -200,7 +200,7 @@ def test_a_process_that_cannot_be_started_is_news(tmp_path):
     assert news == NotStarted(0, 0, f"Too many open files ({tmp_path}); raise ulimit -n")
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
     server.order(StartProcess(0, 1, []))
-    assert [event.status for event in news_until(server, all_ended(1)) if isinstance(event, Ended)] == [0]
+    assert [event.status for event in news_until(server, all_ended(1)) if isinstance(event, ProcessExited)] == [0]
     server.close()
 
 
@@ -223,7 +223,7 @@ def test_orders_that_it_has_no_time_to_read(tmp_path):
     server.close()
     os.close(handle)
     assert found.count(Ready()) == ordered
-    assert Ended(0, 0, started.pid, -signal.SIGTERM) in found
+    assert ProcessExited(0, 0, started.pid, -signal.SIGTERM) in found
 
 
 def test_without_its_owner_it_kills_them_and_removes_their_folder(tmp_path):

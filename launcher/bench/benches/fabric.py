@@ -55,9 +55,8 @@ def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = Fal
 
 
 def through_one_link(line: LinePattern) -> list[Workers]:
-    """Return flows that use all sender channels of one link's routers: on a ring of 4, in each direction, the link
-    between chips 1 and 2 carries packets of the chips 1, 2 and 3 hops before its end.
-    """
+    """Return flows on a ring of 4 that use all sender channels of the routers between chips 1 and 2: in each direction,
+    the link carries packets of the chips 1, 2 and 3 hops before its end."""
 
     def reach(position: int) -> tuple[int, int]:
         last = line.chips - 1
@@ -262,9 +261,7 @@ class FabricBandwidth(Bench[FabricCase]):
             "--links", type=flag_types.IntRange(1, MOST_LINKS), default=1, metavar="N", help="parallel links (1)"
         )
         group.add_argument("--unicast", action="store_true", help="only to the last chip, not to all on the route")
-        group.add_argument(
-            "--command", choices=sorted(set(COMMANDS.values())), default="write", help="NoC command (write)"
-        )
+        group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
         group.add_argument(
             "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (that of the chip)"
@@ -362,8 +359,9 @@ class FabricLatency(Bench[LatencyCase]):
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="topology (line)")
         group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="chips (8)")
-        hops = flag_types.IntRange(1, MOST_CHIPS)
-        group.add_argument("--hops", type=hops, default=1, metavar="N", help="hops in each direction (1)")
+        group.add_argument(
+            "--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="one way (1)"
+        )
         group.add_argument("--command", choices=("write", "fused"), default="write", help="NoC command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
 
@@ -427,9 +425,7 @@ MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 @dataclass(frozen=True)
 class MuxCase(Case):
-    """Case of ``fabric-mux``: ``channels`` for whole packets, ``headers`` channels for packets without payload, each
-    with ``slots``.
-    """
+    """Case of ``fabric-mux``: ``channels`` for whole packets, ``headers`` for those without payload; ``slots`` each."""
 
     headers: int = 0
     slots: int = 8

@@ -12,9 +12,7 @@ from sipsim.chips.tensix.eth_dataflow import EthDataflow
 CHANNEL = 0
 
 
-def ping(
-    number: int, nbytes: int, samples: int, times: list[tuple[float, float]], buffer: int, df: EthDataflow
-) -> None:
+def ping(number: int, nbytes: int, samples: int, times: list[tuple[float, ...]], buffer: int, df: EthDataflow) -> None:
     """Run the kernel of the sender. ``times`` gets the times of each ping and its send, in ns; the first is untimed."""
     begin(number, df)
     for sample in range(samples + 1):

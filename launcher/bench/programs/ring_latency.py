@@ -2,8 +2,7 @@
 
 On each chip, a receiver takes a packet from the previous link, writes it over the NoC to the sender and increments the
 sender's semaphore; the sender forwards it. The receiver of chip 0 is the master: it injects the packets and measures
-the time until they return. The first lap is not measured. Payload and flow control are two commands, or one
-(``is_merged``).
+the time until they return, except in the first lap. Payload and flow control are two commands, or one (``is_merged``).
 """
 
 from typing import Any

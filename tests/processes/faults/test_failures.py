@@ -214,17 +214,17 @@ from launcher.commands import launch as cli
 from launcher.processes import fork_server as server
 
 gone = []
-really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news
+really_receive, really_events = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.events
 
 def receive(self):
     return really_receive(self) if len(gone) == 4 else iter(())
 
-def news(self):
-    found = really_news(self)
-    gone.extend(event for event in found if isinstance(event, server.Ended))
+def events(self):
+    found = really_events(self)
+    gone.extend(event for event in found if isinstance(event, server.ProcessExited))
     return found
 
-zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news = receive, news
+zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.events = receive, events
 sys.exit(cli.main(sys.argv[1:]))
 """
 

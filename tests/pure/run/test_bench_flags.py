@@ -11,7 +11,7 @@ from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.command import main, parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, ResultRow, best_channels, csv_text, plots, tables
-from launcher.options import Usage
+from launcher.options import ParserExit
 from sipsim.core.errors import ConfigError
 
 HEAD = ",".join(COLUMNS)
@@ -20,7 +20,7 @@ ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB
 
 def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Usage, match="--plot: matplotlib is not installed"):
+    with pytest.raises(ParserExit, match="--plot: matplotlib is not installed"):
         parse_bench(["eth-ping", "--plot", "a.png"])
 
 

@@ -16,7 +16,7 @@ from launcher.bench.base import BENCHES
 from launcher.commands import by_hand, launch
 from launcher.commands import races as cli_races
 from launcher.flag_types import output
-from launcher.options import FLAGS, Usage, launch_parser, parse
+from launcher.options import FLAGS, ParserExit, launch_parser, parse
 from launcher.probe import command as probe
 from launcher.probe.command import parse_probe
 from sipsim.chips.ahbm.host.torch import Torch
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def refusal(*argv: str) -> str:
     """The one line that a command line is refused with."""
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(ParserExit) as caught:
         parse(list(argv))
     assert caught.value.exit_code == 2
     assert "\n" not in caught.value.text
@@ -171,7 +171,7 @@ class TestGivenOptions:
 class TestQuestions:
     @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--version"], ["--sips", "2", "--version"]])
     def test_they_end_well(self, argv: list[str]) -> None:
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(ParserExit) as caught:
             parse(argv)
         assert caught.value.exit_code == 0
         assert "ahbm-launch" in caught.value.text
@@ -226,7 +226,7 @@ class TestResultFileOfARefusal:
 
 
 def test_every_flag_has_help() -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(ParserExit) as caught:
         parse(["--help"])
     for action in options.launch_parser()._actions:
         assert action.help
@@ -271,7 +271,7 @@ class TestFlagsOfTheBuiltInJob:
         assert (chosen.script, chosen.script_args) == ("a.py", ("--bytes", "1K", "-n", "9"))
 
     def test_the_help_has_them_in_a_group_of_their_own(self) -> None:
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(ParserExit) as caught:
             parse(["--help"])
         group = caught.value.text.split("\nthe work without a script:\n")[1].split("\n\n")[0]
         named = [line.split(",")[0].split()[0] for line in group.splitlines() if line.startswith("  -")]
@@ -280,7 +280,7 @@ class TestFlagsOfTheBuiltInJob:
 
 
 def test_a_probe_reads_a_negative_size_too() -> None:
-    with pytest.raises(Usage, match="argument --bytes: '-64K': a size must be positive, such as 64K"):
+    with pytest.raises(ParserExit, match="argument --bytes: '-64K': a size must be positive, such as 64K"):
         parse_probe(["--from", "0.0.0", "--to", "0.1.0", "--bytes", "-64K"])
 
 
@@ -294,7 +294,7 @@ def _numbers(action: argparse.Action, text: str) -> object:
     """A flag's value, or the first of its list; None for one that is refused."""
     try:
         value = getattr(launch_parser().parse_args([action.option_strings[-1], text]), action.dest)
-    except Usage:
+    except ParserExit:
         return None
     return value[0] if isinstance(value, list) else value
 

@@ -25,11 +25,11 @@ from launcher.hosts.wire import (
     encode,
 )
 from launcher.processes.fork_server import (
-    Ended,
     KillAll,
     Leave,
     NotStarted,
     ProcessesLeft,
+    ProcessExited,
     ProcessMessage,
     ProcessStarted,
     Ready,
@@ -169,7 +169,7 @@ def test_after_a_suspension_of_the_launcher_no_agent_is_lost():
 
 def test_a_connection_that_ends_soon_after_a_sign_of_life_is_a_failed_agent():
     registry = with_both()
-    registry.slots[1].cut_off(0.1)
+    registry.slots[1].connection_closed(0.1)
     assert gone(registry, 0.1 + STARTER_OUTPUT_S - 0.05, alive=(0,)) == []
     (fact,) = gone(registry, 0.8, alive=(0,))
     assert fact == HostGone(1, "agent_failed", "the agent on b (pid 7) has ended", True)
@@ -177,7 +177,7 @@ def test_a_connection_that_ends_soon_after_a_sign_of_life_is_a_failed_agent():
 
 def test_the_output_of_the_starter_is_the_reason():
     registry = with_both()
-    registry.slots[1].cut_off(0.1)
+    registry.slots[1].connection_closed(0.1)
     registry.starter_ended(1, "Killed", 0.2)
     (fact,) = registry.overdue(0.2, False)
     assert fact == HostGone(1, "agent_failed", "the agent on b (pid 7) has ended: Killed", False)
@@ -185,7 +185,7 @@ def test_the_output_of_the_starter_is_the_reason():
 
 def test_a_connection_that_ends_after_silence_is_a_lost_host():
     registry = with_both()
-    registry.slots[1].cut_off(FRESH * SILENCE_S + 0.1)
+    registry.slots[1].connection_closed(FRESH * SILENCE_S + 0.1)
     (fact,) = gone(registry, FRESH * SILENCE_S + 0.1, alive=(0,))
     assert fact == HostGone(1, "host_lost", "host b is lost: the connection to its agent (pid 7) has ended")
 
@@ -216,7 +216,7 @@ def test_an_agent_that_was_given_up_is_rejected_but_its_successor_is_not():
     gone(registry, 3.0, alive=(0,))
     assert registry.host_of(b"id-1") is None
     assert isinstance(registry.admit(b"id-1", "1", hello(1), 3.0), RejectedAgent)
-    registry.expect_again(1)
+    registry.await_restart(1)
     assert registry.admit(b"new", "1", hello(1), 4.0) == 1
 
 
@@ -229,7 +229,7 @@ FROM_AGENT = [
     ProcessMessage(1, 0, "words"),
     ProcessesLeft(1, 17, [18, 19]),
     ProcessesLeft(None, 0, [18]),
-    Ended(1, 0, 17, -9),
+    ProcessExited(1, 0, 17, -9),
     Ready(),
     SetupFailed("why"),
     Log(1, b"words\n"),
@@ -275,7 +275,7 @@ def test_other_bytes_are_refused(frame: bytes):
 def test_an_agent_has_news_of_no_process_but_its_sips():
     for news in (
         ProcessStarted(None, 0, 1),
-        Ended(None, 0, 1, -9),
+        ProcessExited(None, 0, 1, -9),
         NotStarted(None, 0, ""),
         ProcessMessage(None, 0, ""),
     ):

@@ -3,7 +3,7 @@
 import os
 
 from launcher.processes.this_host import TICK_S, ProcessState, own_state, process_state
-from launcher.supervise.stall import QuietTimer
+from launcher.supervise.stall import IdleTimer
 
 
 def sample(at_s: float, status: str = "sleeping", cpu_s: float = 0.0, waited_s: float = 0.0) -> ProcessState:
@@ -11,7 +11,7 @@ def sample(at_s: float, status: str = "sleeping", cpu_s: float = 0.0, waited_s: 
 
 
 def test_quiet_time_counts_from_the_last_progress() -> None:
-    timer, seen = QuietTimer(), []
+    timer, seen = IdleTimer(), []
     for at, moved in enumerate((False, False, False, True, False, False), start=1):
         timer.note(sample(0.5 * at))
         if moved:
@@ -21,7 +21,7 @@ def test_quiet_time_counts_from_the_last_progress() -> None:
 
 
 def test_a_wait_for_a_processor_is_no_quiet_time() -> None:
-    timer = QuietTimer(10.0)
+    timer = IdleTimer(10.0)
     states = [
         sample(0.0),
         sample(2.0, "running", cpu_s=0.5),
@@ -41,7 +41,7 @@ def test_many_threads_spend_no_more_than_the_clock() -> None:
 
 
 def test_a_process_that_was_suspended_was_not_quiet() -> None:
-    timer = QuietTimer(1.0)
+    timer = IdleTimer(1.0)
     timer.note(sample(0.5))
     timer.note(sample(3600.0))
     assert (timer.quiet_s, timer.waited_s) == (1.0, 0.0)

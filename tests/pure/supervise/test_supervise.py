@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, SipSync, Sync
 from launcher.options import Options
-from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.fork_server import NotStarted, ProcessExited, ProcessStarted
 from launcher.processes.this_host import ProcessState
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
@@ -22,10 +22,10 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
-    Locate,
-    Located,
     LogLine,
-    ProcessNews,
+    Position,
+    ProcessEvent,
+    RequestPosition,
     Revive,
     Sampled,
     ServerGone,
@@ -61,7 +61,7 @@ class Run:
 
     def begin(self, joined: bool = True) -> "Run":
         """All hosts and processes have started, and all SIPs have joined."""
-        self.take(ProcessNews(-1, ProcessStarted(None, 0, 1)))
+        self.take(ProcessEvent(-1, ProcessStarted(None, 0, 1)))
         starts = self.take(BrokerListens())
         for host in range(len(self.hosts)):
             starts += self.take(HostJoined(host))
@@ -75,11 +75,11 @@ class Run:
     def started(self, start: Start) -> None:
         pid = 1000 * (start.incarnation + 1) + start.rank
         self.pids[start.rank] = pid
-        assert self.take(ProcessNews(start.host, ProcessStarted(start.rank, start.incarnation, pid))) == []
+        assert self.take(ProcessEvent(start.host, ProcessStarted(start.rank, start.incarnation, pid))) == []
 
     def ends(self, rank: int, status: int, incarnation: int = 0) -> list[Command]:
         host = self.supervisor.ranks[rank].host.index
-        return self.take(ProcessNews(host, Ended(rank, incarnation, 1000 * (incarnation + 1) + rank, status)))
+        return self.take(ProcessEvent(host, ProcessExited(rank, incarnation, 1000 * (incarnation + 1) + rank, status)))
 
     def after(self, seconds: float, step_s: float = 0.2) -> list[Command]:
         """Time passes in steps of the loop; returns all commands."""
@@ -127,7 +127,7 @@ def test_a_rank_is_started_once_its_host_and_the_broker_are_ready():
 
 def test_what_cannot_be_started_fails_the_run():
     run = Run().begin()
-    error = the_failure(run.take(ProcessNews(0, NotStarted(1, 0, "no more processes"))))
+    error = the_failure(run.take(ProcessEvent(0, NotStarted(1, 0, "no more processes"))))
     assert (error.kind, error.rank) == ("process_died", 1)
     assert error.message == "rank 1 cannot be started: no more processes"
 
@@ -197,14 +197,14 @@ def test_a_clean_exit_whose_answer_is_in_flight_is_no_death():
 @pytest.mark.parametrize("status", [-9, 70])
 def test_the_death_of_the_broker_is_the_end_whatever_the_budget(status: int):
     run = Run(max_restarts=9).begin()
-    error = the_failure(run.take(ProcessNews(-1, Ended(None, 0, 1, status))))
+    error = the_failure(run.take(ProcessEvent(-1, ProcessExited(None, 0, 1, status))))
     how = {-9: "was killed by SIGKILL", 70: "ended with exit code 70"}[status]
     assert (error.kind, error.message) == ("process_died", f"the broker (pid 1) {how}")
 
 
 def test_the_broker_may_leave_when_it_has_finished():
     run = Run().begin()
-    run.take(ProcessNews(-1, Ended(None, 0, 1, 0)))
+    run.take(ProcessEvent(-1, ProcessExited(None, 0, 1, 0)))
     run.note(wire.Finished(1, 1, 1, 1))
     assert run.supervisor.over
     assert run.after(3 * GRACE_S) == []
@@ -241,7 +241,7 @@ def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(statu
 def test_the_death_of_the_broker_is_the_cause_also_where_a_rank_that_has_lost_it_ends_first():
     run = Run().begin()
     assert run.ends(1, CUT_OFF) == []
-    error = the_failure(run.take(ProcessNews(-1, Ended(None, 0, 1, -9))))
+    error = the_failure(run.take(ProcessEvent(-1, ProcessExited(None, 0, 1, -9))))
     assert (error.rank, error.message) == (None, "the broker (pid 1) was killed by SIGKILL")
 
 
@@ -314,7 +314,7 @@ def test_an_agent_that_cannot_be_started_again_leaves_its_ranks_to_others_for_th
 
 def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run = Run(hosts=TWO, max_restarts=1)
-    run.take(ProcessNews(-1, ProcessStarted(None, 0, 1)))
+    run.take(ProcessEvent(-1, ProcessStarted(None, 0, 1)))
     run.take(BrokerListens())
     why = "b: no agent: the process that started it was killed by SIGKILL"
     killed = HostGone(1, "agent_failed", why, can_return=True)
@@ -412,8 +412,8 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
     run = Run(hosts=TWO, progress_timeout_s=10.0).begin()
     assert run.quiet(1, 10.5) == []
     run.take(Sampled({1: ProcessState("running", 11.0)}))
-    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
-    commands = run.take(Located(1, SPINNING))
+    assert run.sync(sip_state(1, "running", 11.5)) == [RequestPosition(1)]
+    commands = run.take(Position(1, SPINNING))
     error = the_failure(commands)
     assert (error.kind, error.rank) == ("hung", 1)
     assert error.message == (
@@ -433,12 +433,12 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (Located(1, None), f"it {NO_ANSWER}"),
-        (Located(1, None, "is far away"), "it is far away"),
-        (Located(1, SipDump(1, 5000, (), ())), "no code of a kernel or script runs there"),
+        (Position(1, None), f"it {NO_ANSWER}"),
+        (Position(1, None, "is far away"), "it is far away"),
+        (Position(1, SipDump(1, 5000, (), ())), "no code of a kernel or script runs there"),
     ],
 )
-def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
+def test_a_hung_rank_that_does_not_tell_its_place(answer: Position, what: str):
     run = Run(progress_timeout_s=10.0).begin()
     run.quiet(1, 10.5)
     run.sync(sip_state(1, "running", 11.5))
@@ -451,9 +451,9 @@ def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
 def test_a_rank_that_moves_while_it_is_asked_is_not_hung():
     run = Run(progress_timeout_s=10.0).begin()
     run.quiet(1, 10.5)
-    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
+    assert run.sync(sip_state(1, "running", 11.5)) == [RequestPosition(1)]
     assert run.sync(sip_state(1, "running", 0.1)) == []
-    assert run.take(Located(1, SPINNING)) == []
+    assert run.take(Position(1, SPINNING)) == []
 
 
 def test_a_suspended_broker_is_no_hang():
@@ -473,10 +473,10 @@ def test_a_waiting_rank_is_not_hung(state: str):
 def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     run = Run(progress_timeout_s=10.0, max_restarts=1).begin()
     run.quiet(1, 10.5)
-    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
-    assert run.take(Located(1, SPINNING)) == [Kill(0, 1)]
+    assert run.sync(sip_state(1, "running", 11.5)) == [RequestPosition(1)]
+    assert run.take(Position(1, SPINNING)) == [Kill(0, 1)]
     run.sync(sip_state(1, "running", 12.5))
-    assert run.take(Located(1, SPINNING)) == [], "it is being killed"
+    assert run.take(Position(1, SPINNING)) == [], "it is being killed"
     notice, *rest = run.ends(1, -9)
     assert isinstance(notice, LogLine)
     assert "has made no progress" in notice.text
@@ -552,7 +552,7 @@ def test_another_rank_that_stands_costs_a_computing_one_nothing():
         states = {2: stands.spends(0.0, 1.0, 0.0), 1: computes.spends(0.1, 0.0, 0.9)}
         run.take(Sampled({**states, None: ProcessState("sleeping", 0.0, 0.0, run.now_s)}))
         asked += run.sync(*(sip_state(rank, "running", second) for rank in (1, 2)))
-    assert set(asked) == {Locate(2)}
+    assert set(asked) == {RequestPosition(2)}
 
 
 @pytest.mark.parametrize("number", [None, 1])
@@ -650,11 +650,11 @@ def test_a_rank_that_is_restarted_at_the_end_has_the_time_of_its_replay():
 
 @pytest.mark.parametrize(
     "news",
-    [ProcessStarted(0, 0, 7), Ended(0, 0, 1000, -9), Ended(None, 0, 1, -9), Ended(99, 0, 1, 0)],
+    [ProcessStarted(0, 0, 7), ProcessExited(0, 0, 1000, -9), ProcessExited(None, 0, 1, -9), ProcessExited(99, 0, 1, 0)],
 )
-def test_news_of_other_hosts_ranks_are_dropped(news: ProcessStarted | Ended):
+def test_news_of_other_hosts_ranks_are_dropped(news: ProcessStarted | ProcessExited):
     run = Run(hosts=TWO).begin()
-    assert run.take(ProcessNews(1, news)) == []
+    assert run.take(ProcessEvent(1, news)) == []
     assert run.ends(0, -9) != [], "the rank still has the process that it had"
 
 
