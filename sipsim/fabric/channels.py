@@ -10,8 +10,7 @@ COMPUTE, COMM, CREDIT = 0, 1, 2
 
 
 class Arbitration(NamedTuple):
-    """Arbitration of an edge among virtual channels. ``weights``: relative bandwidth of each channel; 0 is strict
-    priority, the lower channel first.
+    """Arbitration among channels. ``weights``: relative bandwidths; 0: strict priority, the lower channel first.
 
     With one weight, all channels are one. ``chunk_bytes``: the packet of the packet model (ADR-0023 D8).
     """

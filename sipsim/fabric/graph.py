@@ -58,8 +58,8 @@ class FixedBytes(Framing):
 class Edge(NamedTuple):
     """Directed wire, or with ``memory`` the named port or bank of the memory at a node: ``src`` is then ``dst``.
 
-    ``overhead_ps``: the delay of a head at its end node. ``framing``: the bytes that it adds; every link between SIPs
-    has one (:attr:`is_link`).
+    ``overhead_ps``: the delay of a head at its end node. ``framing``: the bytes that it adds; links between SIPs have
+    one.
     """
 
     src: Node

@@ -116,7 +116,7 @@ class TileMemory:
             MemoryAccessError: if it is not.
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
-            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes} bytes")
+            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
 
     def is_reserved(self, address: int, nbytes: int) -> bool:
         """Whether a range overlaps the addresses of a router."""
