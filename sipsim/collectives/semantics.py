@@ -146,14 +146,14 @@ INTERCUBE = "intercube"
 TABLE = (
     Collective("all_gather", "each rank ends with the tensors of all ranks", RANKS, its_own, every_rank),
     Collective(
-        "all_reduce", "each element ends as its combination over all ranks", VECTOR, every_rank, every_rank, REDUCTIONS
+        "all_reduce", "each element becomes its combination over all ranks", VECTOR, every_rank, every_rank, REDUCTIONS
     ),
     Collective("all_to_all", "each rank ends with its part of every rank's tensor", PAIRS, its_row, its_column),
     Collective("broadcast", "each rank ends with the root's tensor", VECTOR, only_root, every_rank, has_root=True),
     Collective("gather", "the root ends with the tensors of all ranks", RANKS, its_own, only_root, has_root=True),
     Collective(
         INTERCUBE,
-        "every row, one a cube, ends as the sum of all rows of all ranks (ADR-0032)",
+        "every row (one per cube) becomes the sum of all rows of all ranks (ADR-0032)",
         VECTOR,
         every_rank,
         every_rank,

@@ -372,7 +372,7 @@ class Workload:
 
     @cached_property
     def passes(self) -> int:
-        """How often a worker goes through its flows."""
+        """Number of passes of a worker over its flows."""
         return max(passes_through(self.task, thread) for thread in self.threads)
 
     @cached_property
