@@ -44,11 +44,11 @@ def test_groups_leave_nothing(tmp_path, monkeypatch, times):
     sizes, memory = [], []
 
     def sample(dist):
-        sip, pairs = dist._sip, dist._pairs
+        sip, launcher = dist._sip, dist._launcher
         pes = [(len(pe.ipcq.every), len(pe.ipcq.generations.live)) for pe in sip.pes_in_use()]
-        groups, works = dist._groups, dist._runs_of_groups._of_generation
+        groups, works = dist._groups, launcher._works
         kept = len(groups._live), [len(free) for free in groups._windows._free], len(works)
-        sizes.append((sip.sip, pes, kept, len(pairs._wired), len(pairs._works), len(pairs._made)))
+        sizes.append((sip.sip, pes, kept, len(launcher._pairs), len(launcher._displaced)))
         if sip.sip == 0:
             gc.collect()
             memory.append(tracemalloc.get_traced_memory()[0])

@@ -11,28 +11,14 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import msgspec
-
-from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.collectives.catalog import AUTO
-from sipsim.chips.ahbm.collectives.kernel import kernel
-from sipsim.chips.ahbm.collectives.launch import Place
 from sipsim.chips.ahbm.collectives.queue_dump import pointer_dump
-from sipsim.chips.ahbm.collectives.settings import pair_ipcq
-from sipsim.chips.ahbm.collectives.wirings import (
-    Pair,
-    PairWorkers,
-    ProcessGroup,
-    pair_entries,
-    pair_program,
-    pair_workers,
-    turn,
-)
+from sipsim.chips.ahbm.collectives.wirings import ProcessGroup, turn
 from sipsim.chips.ahbm.host.layout import DPPolicy, whole
 from sipsim.chips.ahbm.host.process_groups import (
     GroupHandle,
+    GroupLauncher,
     GroupMember,
-    GroupRuns,
     NonMember,
     ProcessGroups,
     allowed_pes,
@@ -42,11 +28,10 @@ from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
 from sipsim.chips.ahbm.host.tensor import as_one, device_tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import host_call
-from sipsim.collectives.call import GROUPS, PART, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows
+from sipsim.collectives.call import GROUPS, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
 from sipsim.core.errors import note
-from sipsim.records.report import SEND_RECV, places_text
 
 
 class P2POp(NamedTuple):
@@ -62,98 +47,6 @@ class P2POp(NamedTuple):
 P2POps = Sequence[P2POp]
 Tensors = Any
 """A tensor, a list of tensors that becomes one, or None on a rank that has none."""
-
-
-class PairRuns:
-    """The messages of one SIP."""
-
-    def __init__(self, sip: Sip, queue: KernelQueue, records: RunRecords, note: Callable[[GroupCall], None]) -> None:
-        self._sip = sip
-        self._plan = sip.plan
-        self._queue = queue
-        self._records = records
-        self._note = note
-        self._knobs = pair_ipcq(self._plan.resolved)
-        self._wired: dict[int, set[tuple[Place, Place]]] = {}
-        self._works: dict[int, list[Work]] = {}
-        self._made: dict[int, int] = {}
-
-    def start(self, tensor: DeviceTensor, group: ProcessGroup, peer: int, tag: int, sends: bool) -> Work:
-        """Launch this rank's part of a message to or from rank ``peer`` of the run.
-
-        Raises:
-            ValueError: for a peer that is not in the group, or this rank itself.
-        """
-        device_tensor("send" if sends else "recv", tensor)
-        own, other = group.group.rank_of(self._sip.sip), group.group.rank_of(peer)
-        assert own is not None
-        if other is None or own == other:
-            raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
-        pair = Pair(group, own, other) if sends else Pair(group, other, own)
-        workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
-        self._wire(pair, list(zip(*workers, strict=True)))
-        call = Call(tensor, None) if sends else Call(None, tensor)
-        work = self._work(pair, call, tensor, tag, workers)
-        here = workers.senders if sends else workers.receivers
-        _, slot_bytes = pair.slots(self._knobs)
-        programs = {
-            place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
-        }
-        places = [PePlace(self._sip.sip, *place) for place in here if programs[place].instructions]
-        self._queue.launch(work, kernel, (tensor, tensor, call.op, 2, programs), places)
-        return work
-
-    def close(self, group: ProcessGroup) -> None:
-        """Close the queue pairs of a group, once its messages have ended."""
-        size, own = group.group.size, group.group.rank_of(self._sip.sip)
-        assert own is not None
-        for peer in (each for each in range(size) if each != own):
-            for pair in (Pair(group, own, peer), Pair(group, peer, own)):
-                for work in self._works.pop(pair.generation, ()):
-                    work.wait()
-                self._made.pop(pair.generation, None)
-                if self._wired.pop(pair.generation, None):
-                    self._sip.close(pair.generation)
-
-    def _work(self, pair: Pair, call: Call, tensor: DeviceTensor, tag: int, workers: PairWorkers) -> Work:
-        src, dst = pair.sips
-        number = self._made[pair.generation] = self._made.get(pair.generation, 0) + 1
-        tagged = f", tag {tag}" if tag else ""
-        what = f"send/recv of {tensor.numel()} {tensor.dtype} from rank {src} to rank {dst}{tagged}"
-        where, shard = places_text(workers.senders), tensor.numel() // tensor.dp.blocks()
-        text = PART.join(
-            (what, f"message {number} of {pair.group.name}", f"on {where} with shards of {shard} elements")
-        )
-        call = call._replace(
-            group=-pair.generation,
-            sips=pair.sips,
-            number=number,
-            algorithm=SEND_RECV,
-            text=text,
-            workers=len(workers.senders),
-            elements=tensor.numel(),
-        )
-        waits_for = f"a message from rank {src} to rank {dst}"
-        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, has_own_row=True)
-        work.generation, work.outputs = pair.generation, Outputs(tensor)
-        work.on_start, work.on_end = self._records.note_start, self._records.note_end
-        works = self._works.setdefault(pair.generation, [])
-        works[:] = [each for each in works if not each.is_completed()]
-        works.append(work)
-        self._note(GroupCall(text, -pair.generation, pair.sips, tensor.nbytes))
-        return work
-
-    def _wire(self, pair: Pair, places: list[tuple[Place, Place]]) -> None:
-        wired = self._wired.setdefault(pair.generation, set())
-        new = [each for each in places if each not in wired]
-        if not new:
-            return
-        count, nbytes = pair.slots(self._knobs)
-        knobs = msgspec.structs.replace(self._knobs, buffer_kind="tcm", n_slots=count, slot_size=nbytes)
-        entries, members = pair_entries(self._plan.system, knobs, pair, new)
-        for pe_of_rank in members:
-            self._sip.install(pair.generation, entries, pe_of_rank)
-        wired.update(new)
 
 
 def kernel_takes(collective: Collective) -> tuple[str, ...]:
@@ -234,12 +127,11 @@ class Distributed:
         self._places = self._world.places_on(sip.sip)
         self._initialized = False
         self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
-        self._runs_of_groups = GroupRuns(sip, queue, self._note_call)
         self._world_group: GroupHandle | None = None
         self.records = RunRecords(sip, recorded_io_dir)
+        self._launcher = GroupLauncher(sip, queue, self.records, self._note_call)
         self.calls: list[GroupCall] = []
         self._open_row: OpenCall | None = None
-        self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
         self.group = WorldGroup(lambda: self._world_group)
         self._has_told_meaning = False
 
@@ -289,8 +181,7 @@ class Distributed:
             _process_group(group)
         for each in self._groups.live() if group is None or leaves else [group]:
             if isinstance(each, ProcessGroup) and self._groups.is_live(each):
-                self._runs_of_groups.close(each)
-                self._pairs.close(each)
+                self._launcher.close(each)
             self._groups.destroy(each)
         if leaves:
             self._initialized, self._world_group = False, None
@@ -550,7 +441,7 @@ class Distributed:
         if collective.per_cube:
             self._launch_wired(work, collective, member, group)
         else:
-            self._runs_of_groups.issue(work, member, algorithm, pes)
+            self._launcher.collective(work, member, algorithm, pes)
         return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
@@ -589,7 +480,8 @@ class Distributed:
         self._queue.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
 
     def _note_call(self, call: Call) -> None:
-        self.calls.append(GroupCall(call.text, call.group, () if call.group == WORLD else call.sips))
+        nbytes = call.sized().nbytes if call.collective is None else 0
+        self.calls.append(GroupCall(call.text, call.group, () if call.group == WORLD else call.sips, nbytes))
 
     def _note_group(self, what: str) -> None:
         self.calls.append(GroupCall(what, GROUPS))
@@ -651,8 +543,7 @@ class Distributed:
         self._sip.check_row_start()
         for group in self._groups.live():
             if isinstance(group, ProcessGroup):
-                self._runs_of_groups.close(group)
-                self._pairs.close(group)
+                self._launcher.close(group)
                 group.rows += 1
         self._sip.begin_row(self._queue.host_task().span)
         self._queue.space.begin_row()
@@ -771,7 +662,7 @@ class Distributed:
             RuntimeError: before ``init_process_group``.
             ValueError: for a rank that is not in the group, or this rank itself.
         """
-        return self._pairs.start(tensor, self._member("isend", group), dst, tag, sends=True)
+        return self._launcher.message(tensor, self._member("isend", group), dst, tag, sends=True)
 
     @host_call
     def irecv(
@@ -785,7 +676,7 @@ class Distributed:
         """
         if src is None:
             raise ValueError("irecv: name the sender, src; a receive from any rank is not available")
-        return self._pairs.start(tensor, self._member("irecv", group), src, tag, sends=False)
+        return self._launcher.message(tensor, self._member("irecv", group), src, tag, sends=False)
 
     def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
         """:meth:`isend`, and wait until all of it has left."""

@@ -1,50 +1,78 @@
 """The process groups of one rank, and the collectives that run in them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import AUTO, select
+from sipsim.chips.ahbm.collectives.kernel import kernel
 from sipsim.chips.ahbm.collectives.launch import Place, Prepared, prepared, worker_programs
 from sipsim.chips.ahbm.collectives.programs import Program
-from sipsim.chips.ahbm.collectives.settings import effective_ipcq
-from sipsim.chips.ahbm.collectives.wirings import MOST_GROUPS, PAIR_BYTES, ProcessGroup, Windows, Wired, group_entries
-from sipsim.chips.ahbm.host.stream import KernelQueue, Work
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq, pair_ipcq
+from sipsim.chips.ahbm.collectives.wirings import (
+    MOST_GROUPS,
+    PAIR_BYTES,
+    Pair,
+    PairWorkers,
+    ProcessGroup,
+    Windows,
+    Wired,
+    group_entries,
+    pair_entries,
+    pair_program,
+    pair_workers,
+)
+from sipsim.chips.ahbm.host.records import RunRecords
+from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
+from sipsim.chips.ahbm.host.tensor import device_tensor
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call, check_call
+from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call, DeviceTensor, check_call
 from sipsim.collectives.group import Group
 from sipsim.core.errors import ConfigError, note
 from sipsim.core.units import BYTES_PER_KIB
-from sipsim.records.report import places_text
+from sipsim.records.report import SEND_RECV, places_text
 
 MOST_KEPT = 64
 """Programs that are kept for the next call of the same kind."""
+Programs = dict[Place, Program]
 
 
-class GroupRuns:
-    """The collectives of process groups on one SIP: it chooses the algorithm, wires it when needed, and launches it.
+class PairQueues(NamedTuple):
+    """The queue pairs from one rank of a group to another: their workers, and the numbers of further messages."""
 
-    By generation, ``_of_generation``: its works that have not ended, and some that have; ``_displaced``: the wirings
-    that lie in its room, and are closed before it is installed.
+    workers: set[tuple[Place, Place]]
+    numbers: Iterator[int]
+
+
+class GroupLauncher:
+    """Launches the collectives and messages of process groups on one SIP, and wires their queue pairs when needed.
+
+    By generation, ``_works``: the works that have not ended, and some that have; ``_displaced``: the wirings that lie
+    in its room, and are closed before it is installed. ``_pairs``: by group, then by generation. ``note``: called with
+    each call before its launch.
     """
 
-    def __init__(self, sip: Sip, queue: KernelQueue, note: Callable[[Call], None]) -> None:
+    def __init__(self, sip: Sip, queue: KernelQueue, records: RunRecords, note: Callable[[Call], None]) -> None:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
+        self._records = records
         self._note = note
-        self._programs: dict[Any, dict[Place, Program]] = {}
-        self._of_generation: dict[int, list[Work]] = {}
+        self._pair_knobs = pair_ipcq(sip.plan.resolved)
+        self._programs: dict[Any, Programs] = {}
+        self._works: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}
+        self._pairs: dict[int, dict[int, PairQueues]] = {}
         self._told: set[str] = set()
 
-    def issue(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
+    def collective(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
         """Check a work's call, choose its algorithm (the one named, or by the config, or by its cost), and launch it.
 
         Its queue pairs are wired first, if they are not there. Which wirings make room for a new one is decided here,
@@ -80,15 +108,63 @@ class GroupRuns:
         self._note(call)
         wired = self._wired(group, chosen)
         programs = self._programs_of(group, chosen, task, wired)
-        places = [PePlace(self._sip.sip, *place) for place in task.places if programs[place].instructions]
         work.generation = wired.generation if wired.wiring else 0
-        tensors = call.tensors()
-        args = (tensors[0], tensors[-1], call.op, group.group.size, programs)
-        after = self._users_before(wired)
         if wired.generation in self._displaced or any(each not in wired.places for each in task.places):
             work.on_start = partial(self._wire, group, task.places, wired, work.on_start)
-        self._of_generation.setdefault(wired.generation, []).append(work)
-        self._queue.launch(work, chosen.kernel, args, places, after)
+        self._launch(work, wired.generation, chosen.kernel, programs, self._users_before(wired))
+
+    def message(self, tensor: DeviceTensor, group: ProcessGroup, peer: int, tag: int, sends: bool) -> Work:
+        """Launch this rank's part of a message to or from rank ``peer`` of the run.
+
+        Raises:
+            ValueError: for a peer that is not in the group, or this rank itself.
+        """
+        device_tensor("send" if sends else "recv", tensor)
+        own, other = self._rank_in(group), group.group.rank_of(peer)
+        if other is None or own == other:
+            raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
+        pair = Pair(group, own, other) if sends else Pair(group, other, own)
+        workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
+        queues = self._pairs.setdefault(group.number, {}).setdefault(pair.generation, PairQueues(set(), count(1)))
+        slot_bytes = self._wire_pair(pair, queues, workers)
+        src, dst = pair.sips
+        tagged = f", tag {tag}" if tag else ""
+        what = f"send/recv of {tensor.numel()} {tensor.dtype} from rank {src} to rank {dst}{tagged}"
+        number, shard = next(queues.numbers), tensor.numel() // tensor.dp.blocks()
+        where = f"on {places_text(workers.senders)} with shards of {shard} elements"
+        call = Call(
+            tensor if sends else None,
+            None if sends else tensor,
+            group=-pair.generation,
+            sips=pair.sips,
+            number=number,
+            algorithm=SEND_RECV,
+            text=PART.join((what, f"message {number} of {group.name}", where)),
+            workers=len(workers.senders),
+            elements=tensor.numel(),
+        )
+        self._note(call)
+        waits_for = f"a message from rank {src} to rank {dst}"
+        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, has_own_row=True)
+        work.generation, work.outputs = pair.generation, Outputs(tensor)
+        work.on_start, work.on_end = self._records.note_start, self._records.note_end
+        here = workers.senders if sends else workers.receivers
+        programs = {
+            place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
+        }
+        self._launch(work, pair.generation, kernel, programs)
+        return work
+
+    def _launch(
+        self, work: Work, generation: int, kernel: Callable[..., None], programs: Programs, after: Sequence[Work] = ()
+    ) -> None:
+        works = self._works.setdefault(generation, [])
+        works[:] = [each for each in works if not each.is_completed()]
+        works.append(work)
+        call, tensors = work.call, work.call.tensors()
+        args = (tensors[0], tensors[-1], call.op, len(call.sips), programs)
+        places = [PePlace(self._sip.sip, *place) for place, program in programs.items() if program.instructions]
+        self._queue.launch(work, kernel, args, places, after)
 
     def _rank_in(self, group: ProcessGroup) -> int:
         rank = group.group.rank_of(self._sip.sip)
@@ -103,11 +179,16 @@ class GroupRuns:
             self._told.add(name)
 
     def close(self, group: ProcessGroup) -> None:
-        """Close all wirings of a group, once its collectives have ended."""
+        """Close all queue pairs of a group, once its collectives and messages have ended."""
         for wired in group.close():
-            for work in [*self._users_before(wired), *self._of_generation.get(wired.generation, ())]:
+            for work in [*self._users_before(wired), *self._works.get(wired.generation, ())]:
                 work.wait()
             self._close(wired)
+        for generation, queues in self._pairs.pop(group.number, {}).items():
+            for work in self._works.pop(generation, ()):
+                work.wait()
+            if queues.workers:
+                self._sip.close(generation)
         for key in [key for key in self._programs if key[0] == group.number]:
             del self._programs[key]
 
@@ -115,8 +196,6 @@ class GroupRuns:
         wired, gone = group.wired(algorithm, effective_ipcq(self._plan.resolved, algorithm.name))
         if gone:
             self._displaced[wired.generation] = gone
-        works = self._of_generation.get(wired.generation, [])
-        works[:] = [work for work in works if not work.is_completed()]
         return wired
 
     def _users_before(self, wired: Wired) -> list[Work]:
@@ -124,7 +203,7 @@ class GroupRuns:
         return [
             work
             for old in self._displaced.get(wired.generation, ())
-            for work in [*self._users_before(old), *self._of_generation.get(old.generation, ())]
+            for work in [*self._users_before(old), *self._works.get(old.generation, ())]
         ]
 
     def _wire(
@@ -150,6 +229,17 @@ class GroupRuns:
         if then is not None:
             then(work)
 
+    def _wire_pair(self, pair: Pair, queues: PairQueues, workers: PairWorkers) -> int:
+        """Install the queue pairs of workers that have none; the bytes of their slots."""
+        n_slots, slot_bytes = pair.slots(self._pair_knobs)
+        new = [each for each in zip(*workers, strict=True) if each not in queues.workers]
+        knobs = msgspec.structs.replace(self._pair_knobs, buffer_kind="tcm", n_slots=n_slots, slot_size=slot_bytes)
+        entries, members = pair_entries(self._plan.system, knobs, pair, new)
+        for pe_of_rank in members:
+            self._sip.install(pair.generation, entries, pe_of_rank)
+        queues.workers.update(new)
+        return slot_bytes
+
     def _close_displaced(self, wired: Wired) -> None:
         for old in self._displaced.pop(wired.generation, ()):
             self._close(old)
@@ -157,13 +247,11 @@ class GroupRuns:
     def _close(self, wired: Wired) -> None:
         """End a wiring that no work uses any more."""
         self._close_displaced(wired)
-        self._of_generation.pop(wired.generation, None)
+        self._works.pop(wired.generation, None)
         if wired.places and wired.wiring:
             self._sip.close(wired.generation)
 
-    def _programs_of(
-        self, group: ProcessGroup, algorithm: Algorithm, task: Prepared, wired: Wired
-    ) -> dict[Place, Program]:
+    def _programs_of(self, group: ProcessGroup, algorithm: Algorithm, task: Prepared, wired: Wired) -> Programs:
         key, size = (group.number, algorithm.name, task, wired.size), wired.size
         made = self._programs.get(key)
         if made is None:
