@@ -10,7 +10,10 @@ from sipsim.core.errors import KernelError
 
 
 class Future:
-    """A command of the kernel on ``pe``: a load, or one of the classes below."""
+    """A command of the kernel on ``pe``: a load, a composite command, or one of the classes below.
+
+    ``handle``: the handle that the future keeps alive; None for a composite command.
+    """
 
     __slots__ = ("_handle", "completion", "pe")
 
@@ -20,7 +23,7 @@ class Future:
         self._handle = handle
 
     def result(self) -> TensorHandle:
-        """The handle that ``tl.wait`` returns; None of a composite command."""
+        """The handle that ``tl.wait`` returns; None for a composite command."""
         handle: TensorHandle = self._handle
         return handle
 
@@ -34,7 +37,11 @@ class StoreFuture(Future):
     it, and refers to it weakly from then on: its room in the TCM follows the kernel's own references.
     """
 
-    __slots__ = ()
+    __slots__ = ("_stored",)
+
+    def __init__(self, pe: KernelContext, completion: Completion, handle: TensorHandle) -> None:
+        super().__init__(pe, completion, handle)
+        self._stored = ref(handle)
 
     def result(self) -> TensorHandle:
         """The handle that is written.
@@ -42,12 +49,12 @@ class StoreFuture(Future):
         Raises:
             KernelError: when it was returned before, and the kernel has dropped it since.
         """
-        handle: TensorHandle | None = self._handle() if isinstance(self._handle, ref) else self._handle
+        handle = self._stored()
         if handle is None:
             raise KernelError(
                 "tl.wait has returned the value of this store before, and the kernel has dropped it since"
             )
-        self._handle = ref(handle)
+        self._handle = None
         return handle
 
 
