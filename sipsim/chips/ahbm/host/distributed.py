@@ -186,7 +186,7 @@ class Distributed:
             self._initialized, self._world_group = False, None
 
     def is_initialized(self) -> bool:
-        """Whether ``init_process_group`` was called and not undone."""
+        """Whether this rank has joined the process group of all SIPs and has not left it."""
         return self._initialized
 
     def get_rank(self, group: GroupHandle | None = None) -> int:
@@ -679,13 +679,13 @@ class Distributed:
         return self._launcher.message(tensor, self._member("irecv", group), src, tag, sends=False)
 
     def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-        """:meth:`isend`, and wait until all of it has left."""
+        """Send as :meth:`isend` does, and wait until the whole tensor has left."""
         self.isend(tensor, dst, group, tag).wait()
 
     def recv(
         self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
     ) -> int | None:
-        """:meth:`irecv`, and wait; the rank of the sender."""
+        """Receive as :meth:`irecv` does, wait for the end, and return the sender's rank."""
         self.irecv(tensor, src, group, tag).wait()
         return src
 

@@ -17,10 +17,11 @@ from sipsim.records.report import SEND_RECV, PeakMemory, RunRecord
 
 
 class RunRecords:
-    """``runs``: records of the collectives of a SIP in the order of their ends. ``on_record``: called with each record.
+    """Records and data files of the collectives of a SIP.
 
-    ``recorded_io_dir``: directory of data files; empty: write none. A collective is numbered when it starts, as in the
-    spans and counters of the SIP. ``row``: of the collectives that start from now on, as in a ``RunRecord``.
+    ``runs``: records in the order of the collectives' ends. ``on_record``: called with each record. A collective is
+    numbered when it starts, as in the spans and counters of the SIP. ``row``: of the collectives that start from now
+    on, as in a ``RunRecord``. ``recorded_io_dir``: directory of data files; empty: write none.
     """
 
     def __init__(self, sip: Sip, recorded_io_dir: str) -> None:

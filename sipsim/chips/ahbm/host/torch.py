@@ -147,13 +147,13 @@ class Torch:
             work.wait()
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """``a @ b``."""
+        """Return ``a @ b``."""
         return a @ b
 
     def relu(self, x: Tensor) -> Tensor:
-        """``x.relu()``."""
+        """Return ``x.relu()``."""
         return x.relu()
 
     def softmax(self, x: Tensor, dim: int = -1) -> Tensor:
-        """``x.softmax(dim)``."""
+        """Return ``x.softmax(dim)``."""
         return x.softmax(dim)
