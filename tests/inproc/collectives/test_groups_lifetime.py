@@ -48,7 +48,7 @@ def test_groups_leave_nothing(tmp_path, monkeypatch, times):
         pes = [(len(pe.ipcq.every), len(pe.ipcq.generations.live)) for pe in sip.pes_in_use()]
         groups, works = dist._groups, launcher._works
         kept = len(groups._live), [len(free) for free in groups._windows._free], len(works)
-        sizes.append((sip.sip, pes, kept, len(launcher._pairs), len(launcher._displaced)))
+        sizes.append((sip.sip, pes, kept, len(launcher._pairs), len(launcher._evicted)))
         if sip.sip == 0:
             gc.collect()
             memory.append(tracemalloc.get_traced_memory()[0])

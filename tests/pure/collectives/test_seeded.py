@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from seeded import seeded_rows
 
 from sipsim.chips.ahbm.host.builtin_job import JobData
-from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
+from sipsim.collectives.schedule import RANKS, VECTOR
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective, every_rank, its_own, only_root
 from sipsim.collectives.testdata import check_contributions, compare
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import ConfigError
@@ -91,6 +92,18 @@ def test_a_dropped_contribution_shows_in_every_element(dtype: DType) -> None:
             with np.errstate(over="ignore"):
                 without = (expected.astype(np.int64) - row).astype(dtype.numpy)
             assert compare(without, expected).elements == N, f"rank {rank}, cube {cube}"
+
+
+def test_a_sum_of_rows_follows_the_definition() -> None:
+    """Who needs it, and which part."""
+    reduce = Collective("reduce_rows", "", VECTOR, every_rank, only_root, ("sum",), True, True)
+    scatter = Collective("scatter_rows", "", RANKS, every_rank, its_own, ("sum",), per_cube=True)
+    whole = expected_row(SIPS, (CUBES, N), DTYPES["f32"], 0)
+    made = [JobData(row, (CUBES, N), tuple(range(SIPS)), DTYPES["f32"], "sum", 0) for row in (reduce, scatter)]
+    for rank in range(SIPS):
+        found, part = (data.result(rank, 3) for data in made)
+        assert np.array_equal(found, whole) if rank == 3 else found is None
+        assert np.array_equal(part, np.split(whole, SIPS)[rank])
 
 
 @types

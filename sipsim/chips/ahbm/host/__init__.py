@@ -1,4 +1,4 @@
-"""The host API that scripts see: tensors and ``torch.distributed``; and the loading of scripts."""
+"""Host API of scripts: tensors, launches, and ``torch.distributed``."""
 
 from sipsim.chips.ahbm.host.layout import DPPolicy
 

@@ -1,8 +1,8 @@
-"""The built-in job: a collective on seeded data, size after size, each result checked exactly.
+"""The built-in job: a collective on seeded data, size after size, with an exact check of each result.
 
-It is a host program like a user's script, and uses the same ``torch``. All ranks start every iteration at one simulated
-time, so that none contains the skew that the one before left. The ``reference`` of a user's algorithm, if it has one,
-says what is right.
+The job is a host program like a user's script, and uses the same ``torch``. All ranks start each iteration at one
+simulated time, so that no iteration contains the skew of the previous one. The expected result is exact, or that of
+``reference`` of a user's algorithm.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ra
 from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
-from sipsim.chips.ahbm.host.distributed import kernel_takes
+from sipsim.chips.ahbm.host.distributed import kernel_parameters
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
@@ -40,16 +40,16 @@ from sipsim.records.job import Job, JobRequest
 from sipsim.topology.links import grid_text
 
 MOST_FACTORS = 16
-"""Ranks with a factor of 2 or 1/2: the products of any of them are exact in every floating type."""
+"""Ranks with a factor of 2 or 1/2: every product of such factors is exact in every floating type."""
 
 
 class JobData:
-    """The sources of the ranks of a collective, the SIPs ``sips``, and their exact results.
+    """Sources of all ranks of a collective, which are the SIPs ``sips``, and the exact results.
 
     ``shape``: of a source, (elements,), or (rows, elements) of a collective with a row per cube. An element depends on
     its SIP and place alone. Sums are of small integers, so that every partial sum is exact. Factors of a product are 2
-    and 1/2, or odd integers in integer types, of either sign, so that a lost one shows in every element. In floating
-    types, ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost one shows in half of the elements.
+    and 1/2, or odd integers in integer types, of either sign: a lost factor changes every element. In floating types,
+    ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost factor changes half of the elements.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class JobData:
         self._contributions = collective.contributions(size, rows) if collective.per_cube else size
 
     def source(self, rank: int) -> Array:
-        """The whole source of a rank."""
+        """Return the source of a rank."""
         return self._combined([(rank, 0)], prod(self.shape)).reshape(self.shape)
 
     def result(self, rank: int, root: int) -> Array | None:
-        """A rank's result, exactly, which may be one row for all; None if it needs none."""
+        """Return the exact result of a rank, or one row that equals all its rows; None if the rank gets no result."""
         return self._collective.result_from(self._total, len(self._sips), root, rank)
 
     def _total(self, ranks: list[int], unit: int) -> Array:
@@ -81,7 +81,7 @@ class JobData:
         return np.reshape([self._combined([each], self._n_elem) for each in starts], (*self.shape[:-1], self._n_elem))
 
     def _combined(self, starts: list[tuple[int, int]], count: int) -> Array:
-        """``count`` elements from each of ``starts`` on, (rank, element), combined; ``avg`` adds. Made in pieces."""
+        """Combine ``count`` elements of each of ``starts``, (rank, first element), piece by piece; ``avg`` adds."""
         found = np.empty(count, self.dtype.numpy)
         for done in range(0, count, PIECE):
             piece = found[done : done + PIECE]
@@ -99,7 +99,7 @@ class JobData:
         return seeded_values(first, count, self.dtype, self._seed, self._contributions)
 
     def _typed(self, rank: int, values: Array) -> Array:
-        """The elements that a rank has for these integers, with an operator that does not add."""
+        """Convert integers to the elements of a rank, for an operator that does not add."""
         if self._op != "prod":
             return values.astype(self.dtype.numpy)
         if not self.dtype.is_float:
@@ -109,7 +109,7 @@ class JobData:
 
 
 class Buffers(NamedTuple):
-    """A rank's ``call``, the data of its source, and the expected result; None if any is right, or none is checked."""
+    """A rank's ``call``, the data of its source, and the expected result; None without a check."""
 
     call: Call
     data: HostTensor
@@ -117,7 +117,7 @@ class Buffers(NamedTuple):
 
 
 def _refresh(buffers: Buffers) -> None:
-    """Restore the source and clear the result, so that nothing from the iteration before counts as right."""
+    """Restore the source and clear the result, so that a result of the previous iteration cannot pass the check."""
     source, result = buffers.call.source, buffers.call.result
     assert isinstance(source, Tensor)
     assert isinstance(result, Tensor)
@@ -126,7 +126,7 @@ def _refresh(buffers: Buffers) -> None:
     source.copy_(buffers.data)
 
 
-def _wrong(buffers: Buffers) -> Mismatch:
+def _mismatch(buffers: Buffers) -> Mismatch:
     result = buffers.call.result
     if buffers.expected is None or result is None:
         return NONE_WRONG
@@ -141,16 +141,16 @@ LEAST_SHARD_BYTES = 1024
 
 
 def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
-    """The layout of tensors of these numbers of elements: that of the job, or else over all that can share them."""
+    """Return the layout of tensors of these numbers of elements: the job's, or that of :func:`spread`."""
     if job.layout is not None:
         return DPPolicy("row_wise", "row_wise", *job.layout)
     return spread(sizes, DTYPES[job.dtype].itemsize, system.n_cubes, system.n_pes)
 
 
 def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
-    """A layout in which tensors of these numbers of elements lie on as many PEs of a SIP as can share them equally.
+    """Return a layout on as many PEs of a SIP as can share tensors of these numbers of elements equally.
 
-    No shard is smaller than ``LEAST_SHARD_BYTES``, but for a tensor on one PE.
+    No shard is smaller than ``LEAST_SHARD_BYTES``, except that of a tensor on one PE.
     """
     for cubes, pes in ((n_cubes, n_pes), (n_cubes, 1), (1, n_pes)):
         shards = cubes * pes
@@ -160,8 +160,8 @@ def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> D
 
 
 @dataclass(frozen=True)
-class _Planned(TensorBase):
-    """A tensor before any SIP exists."""
+class _PlannedTensor(TensorBase):
+    """A tensor of a plan, before a SIP exists: it has no memory."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -169,13 +169,12 @@ class _Planned(TensorBase):
 
 
 def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job) -> Job:
-    """The job of a request for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
+    """Complete ``job`` for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
 
-    ``job`` has what all jobs have. ``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a
-    rank.
+    ``n_elems`` of the job counts elements of a unit; sizes in bytes are those of the larger tensor of a rank.
 
     Raises:
-        ConfigError: for what cannot run, with what to do.
+        ConfigError: for a request that cannot run; the message states a remedy.
     """
     groups = groups_of(request.group, plan.system)
     size = len(groups[0]) if groups else plan.system.n_sips
@@ -196,23 +195,23 @@ def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job)
 
 
 def _groups(job: Job, plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """The groups of a job, of one size: that of all SIPs where it names none."""
+    """Return the groups of a job, which have one size; the group of all SIPs if the job names none."""
     return job.groups or (tuple(range(plan.system.n_sips)),)
 
 
 def _is_in_place(job: Job, collective: Collective) -> bool:
-    """Whether a rank's source and result are one tensor, which a job says for collectives over groups only."""
+    """Whether a rank's source and result are one tensor. The job's flag counts for collectives over groups alone."""
     return collective.in_place if collective.per_cube else job.in_place
 
 
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[Prepared]]:
-    """For each size, the prepared task of each group of a job."""
+    """Return the prepared tasks of a job: a list per size, with a task per group."""
     groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
     return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
 
 
 def group_notes(job: Job, plan: Plan) -> list[str]:
-    """The algorithms, ranks and workers of a job, and the notes of its request."""
+    """Return lines for the user: algorithms, ranks and workers of a job, and the notes of its request."""
     collective = COLLECTIVES.get(job.collective)
     size = len(_groups(job, plan)[0])
     workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
@@ -228,7 +227,7 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
 
 
 def group_choices(job: Job, plan: Plan) -> list[str]:
-    """For each size the algorithm that was chosen, and a table of its estimate and those of the others."""
+    """Return lines for the user: for each size the chosen algorithm, and a table of all estimates."""
     collective = COLLECTIVES.get(job.collective)
     lines, every = [], tasks_of(job, collective, plan)
     for nbytes, tasks in zip(_sizes(job, collective, every[0][0].task.size), every, strict=True):
@@ -238,7 +237,7 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
 
 
 def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
-    """For each row, the estimate that ``auto`` compares, without launches: of the group that takes longest."""
+    """Return for each row the estimate that ``auto`` compares, in ps, without launches: of the slowest group."""
     collective = COLLECTIVES.get(job.collective)
     return tuple(
         max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
@@ -248,7 +247,7 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
 
 
 def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
-    """For each row, the bytes of a rank's source and result, once where they are one tensor."""
+    """Return for each row the bytes of a rank's source and result; one tensor counts once."""
     collective = COLLECTIVES.get(job.collective or INTERCUBE)
     size = len(_groups(job, plan)[0])
     row = DTYPES[job.dtype].itemsize * (plan.system.n_cubes if collective.per_cube else 1)
@@ -259,7 +258,7 @@ def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
 
 
 def _sizes(job: Job, collective: Collective, size: int) -> list[int]:
-    """Bytes of the larger tensor of a rank, by size."""
+    """Return for each size the bytes of the larger tensor of a rank."""
     return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
 
 
@@ -267,7 +266,7 @@ def _prepared(job: Job, collective: Collective, n_elem: int, group: Group, plan:
     dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
-    source, result = (_Planned((numel,), dtype, layout) for numel in sizes)
+    source, result = (_PlannedTensor((numel,), dtype, layout) for numel in sizes)
     call = Call(source, source if job.in_place else result, job.op, (job.root,) if collective.has_root else ())
     return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 
@@ -304,7 +303,7 @@ def _n_elems(request: JobRequest, collective: Collective, size: int) -> tuple[in
 
 
 def _check_tensors(job: Job, collective: Collective, n_elem: int, size: int, plan: Plan) -> None:
-    """Check that the layout divides the tensors, and that they fit the HBM of a PE."""
+    """Check that the layout divides the tensors, and that a PE's shards fit its HBM."""
     sizes = collective.elements(n_elem, size)
     if job.layout is not None:
         parts = prod(job.layout)
@@ -321,7 +320,7 @@ def _check_tensors(job: Job, collective: Collective, n_elem: int, size: int, pla
 
 
 def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan: Plan) -> Job:
-    """The job with the algorithms of each size."""
+    """Return the job with the algorithms of each size."""
     by_size: list[tuple[str, ...]] = []
     notes: dict[str, None] = {}
     for tasks in tasks_of(job, collective, plan):
@@ -333,7 +332,7 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
             by_size.append(tuple(names))
         else:
             by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
-    # First, as a table without -v may show one note only.
+    # These notes are first: a table without -v may show only one note.
     notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()} | notes
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
@@ -355,10 +354,10 @@ def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
 
 
 def collective_job(request: JobRequest, plan: Plan) -> Job:
-    """The job of a request. Sizes are those of the larger tensor, in bytes over all cubes of a SIP.
+    """Return the job of a request. Sizes are those of the larger tensor, in bytes over all cubes of a SIP.
 
     Raises:
-        ConfigError: for a collective, operator, type or size that cannot run on this system.
+        ConfigError: for a collective, operator, type, size or flag that cannot run on this system.
     """
     collective, system = _collective(request, plan), plan.system
     if not collective.per_cube:
@@ -377,9 +376,9 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     for n_elem in n_elems:
         if dp.num_pes > 1 and n_elem % dp.num_pes:
             what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
-            raise ConfigError(f"{n_elem} elements a cube are no whole number for each of {what}")
+            raise ConfigError(f"{n_elem} elements per cube are no whole number for each of {what}")
         args = plan.world.kernel_args(system, 0, n_elem)
-        plan.algorithm.check_takes(args, kernel_takes(collective))
+        plan.algorithm.check_takes(args, kernel_parameters(collective))
     return _job(request, collective, n_elems)
 
 
@@ -389,7 +388,7 @@ def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) 
 
 
 def job_layout(plan: Plan) -> DPPolicy:
-    """The layout of the job's tensors: a row a cube, or what the algorithm takes, on the PEs that it runs on."""
+    """Return the layout of the job's tensors: a row per cube, or the algorithm's layout on the PEs of its kernels."""
     n_cubes, layout = plan.system.n_cubes, plan.algorithm.layout
     if layout is None or layout[1] == COPIES:
         return DPPolicy(num_cubes=n_cubes)
@@ -397,7 +396,7 @@ def job_layout(plan: Plan) -> DPPolicy:
 
 
 def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:
-    """Refuse flags that only collectives over a group take, and a list of several algorithms."""
+    """Refuse flags of collectives over groups, and a list of several algorithms."""
     given = {
         f"--group {request.group}": bool(request.group),
         f"--root {request.root}": request.root is not None,
@@ -433,7 +432,7 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """The first collective that all algorithms of the request run; without algorithms, that of the config."""
+    """Return the name of the first collective that all requested algorithms run; without them, the config's."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)
@@ -452,7 +451,7 @@ def _algorithm(name: str, plan: Plan) -> Algorithm:
 
 
 def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
-    """Elements a cube when a tensor of ``multiple`` times as many has ``size`` bytes."""
+    """Return the elements per cube of a unit, when a tensor of ``multiple`` units has ``size`` bytes."""
     row = plan.system.n_cubes * DTYPES[request.dtype].itemsize * multiple
     if size % row:
         near = max(size // row, 1) * row
@@ -465,9 +464,9 @@ def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
 
 
 def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str, plan: Plan) -> None:
-    """Check that the tensors of each size fit the HBM of a cube; they are freed before the next size.
+    """Check that the tensors of each size fit the HBM of a cube; tensors are freed before the next size.
 
-    ``multiples``: the elements of each tensor in a cube, as multiples of ``n_elems``.
+    ``multiples``: elements per cube of each tensor, in units of ``n_elems``.
     """
     itemsize = DTYPES[dtype].itemsize
     needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
@@ -479,10 +478,10 @@ def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str
 
 
 class BuiltinJob:
-    """One rank's part of the built-in job: a row for each size and algorithm.
+    """The built-in job of one rank: a result row for each size and algorithm.
 
-    The first row starts at time 0, the others at a row start. Each iteration runs on fresh data, from a start common to
-    all ranks, and is checked. A rank outside of all groups only takes part in the common starts.
+    The first row starts at time 0, the others at a row start. Each iteration restores its data, starts on all ranks at
+    one simulated time, and is checked. A rank outside of all groups only takes part in the common starts.
     """
 
     def __init__(self, job: Job, torch: Torch, plan: Plan, rank: int) -> None:
@@ -495,7 +494,7 @@ class BuiltinJob:
         self._group: ProcessGroup | None = None
 
     def run(self) -> None:
-        """Run all rows; their records are added to the process group's ``runs``."""
+        """Run all rows, and add their records to ``torch.distributed.records``."""
         job, dist = self._job, self._torch.distributed
         dist.init_process_group(backend="ahbm")
         made = [dist.new_group(sips) for sips in job.groups]
@@ -507,7 +506,7 @@ class BuiltinJob:
             self._row(n_elem, name)
 
     def _row(self, n_elem: int, algorithm: str) -> None:
-        """The iterations of a row. Its buffers are made at its start, and end with it."""
+        """Run the iterations of a row on buffers that are allocated at its start and dropped at its end."""
         job, dist = self._job, self._torch.distributed
         times, wrong = [], NONE_WRONG
         dist.records.row = ""
@@ -521,11 +520,11 @@ class BuiltinJob:
             if buffers is None:
                 continue
             work = dist.start_collective(buffers.call, self._group, algorithm)
-            # Taken before the end, which drops its tensors. A root is named by its rank in the run, as in torch.
+            # Copied before wait(): the end of a launch drops its tensors. A root is named by its rank in the run.
             call = work.call._replace(values=buffers.call.values)
             work.wait()
             times += [work.times] if iteration >= job.warmup else []
-            wrong = _sum(wrong, _wrong(buffers))
+            wrong = _sum(wrong, _mismatch(buffers))
         if buffers is not None:
             dist.records.add(call, work, times, wrong if job.verify_data else None)
 
@@ -546,17 +545,17 @@ class BuiltinJob:
         return Buffers(call, HostTensor(data.source(self._rank)), expected)
 
     def _call(self, source: tuple[int, ...], result: tuple[int, ...], dp: DPPolicy) -> Call:
-        """The call on new tensors of these shapes, or on one where it is in place."""
+        """Return the call on new tensors of these shapes, or on one tensor if the job is in place."""
         job, collective, dtype = self._job, self._collective, DTYPES[self._job.dtype]
         read = self._torch.zeros(source, dtype=dtype, dp=dp)
         written = read if _is_in_place(job, collective) else self._torch.zeros(result, dtype=dtype, dp=dp)
         return Call(read, written, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
 
     def _expected(self, data: JobData, call: Call) -> Array | None:
-        """This rank's result, which may be one row for all; None if it may be anything.
+        """Return this rank's expected result, or one row that equals all its rows; None if the rank gets no result.
 
-        An algorithm of a user may mean something else by a collective that adds rows: its ``reference`` says what. That
-        of an algorithm of this package is the exact sum, which takes less time and memory than all ranks' results.
+        A user's algorithm may give a collective that adds rows another meaning, which its ``reference`` computes. For
+        algorithms of this package the exact sum takes less time and memory than a reference.
         """
         algorithm, collective = self._plan.algorithm, self._collective
         is_users = collective.per_cube and collective.combines and algorithm.is_users

@@ -1,9 +1,8 @@
-"""``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
+"""``torch.distributed`` of one rank: process groups, collectives that run as kernels, and messages between two ranks.
 
-Ranks are SIPs. A collective
-launches its kernel on the PEs of its communicator on this SIP, and the host script waits, in simulated time, until all
-of them have ended. A message from one rank to another is a launch on both. ``init_process_group`` takes no IPCQ
-settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
+Ranks are SIPs. A collective launches a kernel on PEs of this SIP, and the host script waits in simulated time until all
+kernels have ended. A message launches a kernel on both ranks. ``init_process_group`` takes no IPCQ settings: algorithm,
+buffers and wiring are set in the config (ADR-0023 D10).
 """
 
 import weakref
@@ -21,10 +20,10 @@ from sipsim.chips.ahbm.host.process_groups import (
     GroupMember,
     NonMember,
     ProcessGroups,
-    allowed_pes,
+    check_pes,
 )
 from sipsim.chips.ahbm.host.records import RunRecords
-from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
+from sipsim.chips.ahbm.host.stream import Stream, WeakTensors, Work
 from sipsim.chips.ahbm.host.tensor import as_one, device_tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import host_call
@@ -35,7 +34,7 @@ from sipsim.core.errors import note
 
 
 class P2POp(NamedTuple):
-    """A message of ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``; ``peer``: a rank of the run."""
+    """Message of ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``; ``peer`` is a rank of the run."""
 
     op: Callable[..., Any]
     tensor: DeviceTensor
@@ -46,24 +45,24 @@ class P2POp(NamedTuple):
 
 P2POps = Sequence[P2POp]
 Tensors = Any
-"""A tensor, a list of tensors that becomes one, or None on a rank that has none."""
+"""A tensor, a list of tensors that a collective treats as one, or None on a rank without a tensor."""
 
 
-def kernel_takes(collective: Collective) -> tuple[str, ...]:
-    """The names of a kernel's first arguments, for messages."""
+def kernel_parameters(collective: Collective) -> tuple[str, ...]:
+    """Names of a kernel's first arguments, for messages."""
     tensors = ("the tensor's address",) if collective.in_place else ("the source's address", "the result's address")
     return (*tensors, "the root") if collective.has_root else tensors
 
 
 class WorldGroup:
-    """``torch.distributed.group``: its ``WORLD`` is the group of all ranks, once there is one."""
+    """``torch.distributed.group``: ``WORLD`` is the group of all ranks after ``init_process_group``, else None."""
 
     def __init__(self, world: Callable[[], GroupHandle | None]) -> None:
         self._world = world
 
     @property
     def WORLD(self) -> GroupHandle | None:
-        """The group of all ranks."""
+        """The group of all ranks, or None."""
         return self._world()
 
 
@@ -76,7 +75,7 @@ def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
 
 
 class Row:
-    """A context manager; see :meth:`Distributed.row`. ``begin(name)``: the row start."""
+    """Context manager of :meth:`Distributed.row`. ``begin(name)``: called to wait for the row start."""
 
     def __init__(self, name: str, records: RunRecords, begin: Callable[[str], None]) -> None:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
@@ -100,7 +99,7 @@ BACKEND = "ahbm"
 
 
 class ReduceOp:
-    """The reductions, by their PyTorch names."""
+    """Operators of reductions, by their PyTorch names."""
 
     SUM = "sum"
     MAX = "max"
@@ -110,7 +109,7 @@ class ReduceOp:
 
 
 class Distributed:
-    """The module-like object ``torch.distributed`` of one rank."""
+    """``torch.distributed`` of one rank."""
 
     ReduceOp = ReduceOp
     P2POp = P2POp
@@ -118,7 +117,7 @@ class Distributed:
     _token: Any = None
     _device: Callable[[], Any] = staticmethod(lambda: None)
 
-    def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
+    def __init__(self, sip: Sip, queue: Stream, recorded_io_dir: str) -> None:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
@@ -133,7 +132,7 @@ class Distributed:
         self.calls: list[GroupCall] = []
         self._open_row: OpenCall | None = None
         self.group = WorldGroup(lambda: self._world_group)
-        self._has_told_meaning = False
+        self._has_noted_meaning = False
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
         """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
@@ -152,10 +151,10 @@ class Distributed:
     def new_group(
         self, ranks: Sequence[int] | None = None, *, pes: Sequence[int] = (), **_pytorch_arguments: object
     ) -> GroupHandle:
-        """A group of these ranks, in this order; None: of all. Every rank of the run calls it, in one order.
+        """Make a group of these ranks, in this order; None: all. All ranks of the run make this call, in one order.
 
-        On a rank that is not in it, the result equals ``GroupMember.NON_GROUP_MEMBER``, and is only good for
-        ``destroy_process_group``. ``pes``: of each cube, which may work for the group; empty: all.
+        On a rank outside of the group the result equals ``GroupMember.NON_GROUP_MEMBER``; only
+        ``destroy_process_group`` takes it. ``pes``: the PEs of each cube that may work for the group; empty: all.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -167,9 +166,9 @@ class Distributed:
 
     @host_call
     def destroy_process_group(self, group: GroupHandle | None = None) -> None:
-        """Give back a group's rings, once its collectives have ended; every rank of the run calls it, in one order.
+        """Wait for a group's collectives, then free its rings; all ranks of the run make this call, in one order.
 
-        Without a group, or with that of all ranks: leave all of them.
+        Without a group, or with the group of all ranks: destroy all groups.
 
         Raises:
             ValueError: for a group that was destroyed before.
@@ -187,61 +186,61 @@ class Distributed:
             self._initialized, self._world_group = False, None
 
     def is_initialized(self) -> bool:
-        """Whether this rank is in the process group."""
+        """Whether this rank has joined the process group of all SIPs and has not left it."""
         return self._initialized
 
     def get_rank(self, group: GroupHandle | None = None) -> int:
-        """This SIP's number, or its rank in a group; -1 outside of it."""
+        """This SIP's number, or its rank in ``group``; -1 outside of the group."""
         if group is None:
             return self._sip.sip
         return -1 if isinstance(group, NonMember) else _process_group(group).group.sips.index(self._sip.sip)
 
     @host_call
     def pointer_dump(self) -> str:
-        """This SIP's queue pairs as text: the four pointers of each, and its receive addresses."""
+        """This SIP's queue pairs as text, each with its four pointers and its receive addresses."""
         return pointer_dump(self._sip)
 
     def algorithm_name(self) -> str:
-        """The algorithm that ``ccl.yaml`` chooses."""
+        """Name of the algorithm that ``ccl.yaml`` selects."""
         return self._world.algorithm.name
 
     def get_world_size(self, group: GroupHandle | None = None) -> int:
-        """The number of SIPs, or of ranks of a group; -1 outside of it."""
+        """Number of SIPs, or of ranks in ``group``; -1 outside of the group."""
         if group is None:
             return self._plan.system.n_sips
         return -1 if isinstance(group, NonMember) else _process_group(group).group.size
 
     def is_intercube(self, tensor: DeviceTensor) -> bool:
-        """Whether ``all_reduce`` of a tensor, without a group or an algorithm, is ``intercube``.
+        """Whether ``all_reduce`` of a tensor, called without a group and an algorithm, is ``intercube``.
 
-        With ``defaults.all_reduce: intercube`` that of a tensor with a row a cube is. That of every tensor is where the
-        config names a kernel of the user's that is wired before the run: it means what that kernel does. Rank 0 says
-        once what is meant where a reader of the script may expect the other.
+        This holds for a tensor with a row per cube under ``defaults.all_reduce: intercube``, and for every tensor if
+        the config names a user's kernel that is wired before the run. Rank 0 prints a note once where a reader of the
+        script may expect the other meaning.
         """
         device_tensor("all_reduce", tensor)
-        wired, asked = self._plan.algorithm, self._plan.resolved.ccl.defaults.all_reduce == "intercube"
-        is_own = wired.is_users and not wired.is_schedule
-        if not asked and is_own:
-            self._tell_meaning(
+        wired, is_set = self._plan.algorithm, self._plan.resolved.ccl.defaults.all_reduce == "intercube"
+        is_users_kernel = wired.is_users and not wired.is_schedule
+        if not is_set and is_users_kernel:
+            self._note_meaning(
                 f"all_reduce runs algorithm {wired.name} of the config, a kernel of yours that is wired "
                 'before the run; for the elementwise one over ranks give the call algorithm="auto"'
             )
-        elif not asked and self._is_row_a_cube(tensor):
-            self._tell_meaning(
+        elif not is_set and self._has_row_per_cube(tensor):
+            self._note_meaning(
                 "all_reduce of a tensor with a row a cube is elementwise over ranks, as torch's; for the "
                 "sum of all rows of all ranks (ADR-0032) call intercube_all_reduce, or give "
                 "--set defaults.all_reduce=intercube"
             )
-        return is_own or (asked and self._is_row_a_cube(tensor))
+        return is_users_kernel or (is_set and self._has_row_per_cube(tensor))
 
-    def _tell_meaning(self, line: str) -> None:
-        if not self._has_told_meaning and not self._sip.sip:
+    def _note_meaning(self, line: str) -> None:
+        if not self._has_noted_meaning and not self._sip.sip:
             note(line)
-        self._has_told_meaning = True
+        self._has_noted_meaning = True
 
-    def _is_row_a_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor is that of ADR-0032 (D2), with a row on the lead PE of each cube, or as the wired algorithm
-        takes it.
+    def _has_row_per_cube(self, tensor: DeviceTensor) -> bool:
+        """Whether a tensor has a row on the lead PE of each cube (ADR-0032 D2), or the layout of the algorithm that is
+        wired before the run.
         """
         cubes, dp = self._plan.system.n_cubes, tensor.dp
         if cubes == 1 or dp.num_cubes != cubes:
@@ -258,9 +257,9 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``tensor_list`` becomes the tensors of all ranks: one for each, or one tensor of all, one after the other.
+        """``tensor_list`` becomes the tensors of all ranks, in their order: a list of one per rank, or one tensor.
 
-        Raises, as all collectives: RuntimeError before ``init_process_group``; ValueError for what does not fit.
+        All collectives raise RuntimeError before ``init_process_group``, and ValueError for tensors that do not fit.
         """
         return self.run_collective("all_gather", Call(tensor, tensor_list), async_op, group, algorithm, pes)
 
@@ -273,10 +272,10 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Each element becomes its combination over the ranks of a group, whatever the tensor's shape and layout.
+        """Each element becomes its combination over the ranks of a group; shape and layout are free.
 
-        The config may make a call that names neither a group nor an algorithm ``intercube``, as ADR-0032's scripts mean
-        it (``defaults.all_reduce``, or a kernel of the user's as ``defaults.algorithm``).
+        Without a group and an algorithm, the config may give the call the meaning of ``intercube``, as in scripts of
+        ADR-0032 (``defaults.all_reduce``, or a user's kernel as ``defaults.algorithm``).
         """
         name = INTERCUBE if group is None and not algorithm and self.is_intercube(tensor) else "all_reduce"
         return self.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm, pes)
@@ -290,7 +289,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Part ``i`` of ``output_list`` becomes this rank's part of the input of rank ``i``; lists or tensors."""
+        """Part ``i`` of ``output_list`` becomes this rank's part of rank ``i``'s input; both are lists or tensors."""
         return self.run_collective("all_to_all", Call(input_list, output_list), async_op, group, algorithm, pes)
 
     def broadcast(
@@ -321,7 +320,7 @@ class Distributed:
         return self.run_collective("gather", call, async_op, group, algorithm, pes)
 
     def intercube_all_reduce(self, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Work | None:
-        """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032)."""
+        """Every row (one per cube) of every rank becomes the sum of all rows of all ranks (ADR-0032)."""
         return self.run_collective(INTERCUBE, Call(tensor, tensor, op), async_op)
 
     def reduce(
@@ -334,7 +333,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """The tensor of rank ``dst`` becomes the combination of all; those of others stay as they are."""
+        """The tensor of rank ``dst`` becomes the combination of all ranks' tensors; other ranks keep theirs."""
         call = Call(tensor, tensor, op, (dst,))
         return self.run_collective("reduce", call, async_op, group, algorithm, pes)
 
@@ -348,7 +347,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``output`` becomes this rank's part of the ranks' inputs combined: a tensor a part, or one of all parts."""
+        """``output`` becomes this rank's part of the combined inputs; ``input_list``: a tensor per part, or one."""
         return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
 
     def scatter(
@@ -366,11 +365,11 @@ class Distributed:
         return self.run_collective("scatter", call, async_op, group, algorithm, pes)
 
     def collective(self, name: str) -> Callable[..., Work | None]:
-        """A collective, such as a user's, as a function of ``(output, input, root=0, op=its first, group=None,
-        async_op=False, algorithm="", pes=())``; a dotted name is a module that defines one under that name.
+        """Return any collective, such as a user's, as a function of ``(output, input, root=0, op=its first, group=None,
+        async_op=False, algorithm="", pes=())``. A dotted name is a module that defines a collective of this name.
 
         Raises:
-            UnknownName: when there is none.
+            UnknownName: when the collective does not exist.
         """
         row = COLLECTIVES.get(name)
 
@@ -400,13 +399,14 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Launch an algorithm's kernel, and record the run; blocks unless ``async_op``. None outside of the group.
+        """Launch a collective with a result row, and wait for its end unless ``async_op``. None outside of the group.
 
-        Lists of tensors in the call become one. ``pes``: of each cube, which may work; empty: those of the group.
+        Lists of tensors in the call become one tensor. ``pes``: the PEs of each cube that may work; empty: the group's.
 
         Raises:
             RuntimeError: before ``init_process_group``.
-            ValueError: a call that the collective refuses.
+            ValueError: for a call that the collective refuses.
+            TypeError: for an ``algorithm`` that is not a name, or tensors that are not on the device.
         """
         if isinstance(group, NonMember):
             return None
@@ -414,7 +414,7 @@ class Distributed:
             raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of one, or auto")
         call = call._replace(collective=COLLECTIVES.get(name))
         call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
-        work = self.start_collective(call, group, algorithm, allowed_pes(self._plan, pes), has_own_row=True)
+        work = self.start_collective(call, group, algorithm, check_pes(self._plan, pes), is_reported=True)
         return _waited(work, async_op)
 
     @host_call
@@ -425,19 +425,19 @@ class Distributed:
         algorithm: str = "",
         pes: tuple[int, ...] = (),
         name: str = "",
-        has_own_row: bool = False,
+        is_reported: bool = False,
     ) -> Work:
-        """Launch an algorithm's kernel; its end is recorded with ``has_own_row``. ``name``: of what is no collective by
-        itself, and belongs to no row.
+        """Launch the kernel of a collective. ``is_reported``: the launch makes a result row of its own. ``name``: for a
+        launch that counts for no result row, such as a barrier.
         """
         collective = call.collective
         assert collective is not None
         member = self._member(collective.name, None if collective.per_cube else group)
-        work = Work(self._queue, name or collective.name, call=call, is_of_row=not name, has_own_row=has_own_row)
-        # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
-        work.on_start = None if name else self.records.note_start
-        if has_own_row:
-            work.on_end, work.outputs = self.records.note_end, Outputs(call.result)
+        work = Work(self._queue, name or collective.name, call=call, is_of_row=not name, is_reported=is_reported)
+        # Numbered at its start, not here: an earlier collective may still write to the tensor, and has no number yet.
+        work.on_start = None if name else self.records.on_start
+        if is_reported:
+            work.on_end, work.outputs = self.records.on_end, WeakTensors(call.result)
         if collective.per_cube:
             self._launch_wired(work, collective, member, group)
         else:
@@ -445,7 +445,7 @@ class Distributed:
         return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
-        """A group that this rank is in; None: that of all."""
+        """Return ``group`` if this rank is in it; None: the group of all ranks."""
         self._check_initialized()
         chosen = self._world_group if group is None else group
         if isinstance(chosen, ProcessGroup) and not self._groups.is_live(chosen):
@@ -457,7 +457,7 @@ class Distributed:
     def _launch_wired(
         self, work: Work, collective: Collective, everyone: ProcessGroup, group: GroupHandle | None
     ) -> None:
-        """Run the algorithm that was wired before the run, on the ranks of its wiring; ``group``: as the call says."""
+        """Launch the algorithm that was wired before the run, on all ranks; ``group``: the argument of the call."""
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         if why := self._plan.why_not_wired:
@@ -466,7 +466,7 @@ class Distributed:
         check_rows(collective, call, system.n_sips, system.n_cubes, wired.algorithm.layout)
         wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
-        wired.algorithm.check_takes(more, kernel_takes(collective))
+        wired.algorithm.check_takes(more, kernel_parameters(collective))
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         everyone.calls += 1
         work.call = call._replace(
@@ -492,7 +492,7 @@ class Distributed:
 
     @host_call
     def start_together(self) -> None:
-        """Block the host script until the common start of all ranks (``sipsim.chips.ahbm.barrier``)."""
+        """Block the host script until all ranks have called this, and start all at one simulated time."""
         self._start_together("the common start of an iteration")
 
     def _start_together(self, what: str, is_row: bool = False) -> None:
@@ -506,11 +506,11 @@ class Distributed:
         host.wait(what)
 
     def row(self, name: str) -> Row:
-        """``with torch.ahbm.row(name):`` all ranks begin what is inside together, from the state of time 0, as
-        :meth:`begin_row` says. The collectives inside carry the name.
+        """Context manager ``with torch.ahbm.row(name):``. All ranks enter it at one simulated time, with the machine in
+        its state of time 0 (:meth:`begin_row`). Results give ``name`` as the row of the collectives inside.
 
         Raises:
-            ValueError: for a name that is no line of text, or inside another row.
+            ValueError: for a name that is not a line of text, or inside another row.
             RuntimeError: before ``init_process_group``.
         """
         return Row(name, self.records, self._begin_named_row)
@@ -526,16 +526,16 @@ class Distributed:
         self._open_row = None
 
     def open_calls(self) -> list[OpenCall]:
-        """The calls that have not ended, in order."""
+        """Collectives, messages and row starts that have not ended, in order."""
         return [*self._queue.open_calls(), *filter(None, [self._open_row])]
 
     @host_call
     def begin_row(self) -> None:
-        """Block the host script until the row start of all ranks: all that is under way on any of them ends, and then
-        the machine is as at time 0. Tensors that the script can reach stay where they are.
+        """Block the host script until all ranks have called this and all their launches have ended; then reset the
+        machine to its state of time 0. Tensors that the script can reach stay where they are.
 
         Raises:
-            IpcqInUse: while a message was not received.
+            IpcqInUse: when a message was sent and not received.
         """
         for work in self._queue.unfinished():
             work.wait()
@@ -549,11 +549,11 @@ class Distributed:
         self._queue.space.begin_row()
 
     def count_from_here(self, iterations: int) -> None:
-        """What is used from here on belongs to the next run that is recorded, of so many iterations."""
+        """Reset the usage counters: usage from now on belongs to the next record, of ``iterations`` iterations."""
         self._sip.usage.mark(iterations)
 
     def all_gather_into_tensor(self, output_tensor: Any, input_tensor: Any, *more: Any, **how: Any) -> Work | None:
-        """``all_gather`` into one tensor: those of all ranks, one after the other."""
+        """``all_gather`` into one tensor, in the order of ranks."""
         return self.all_gather(output_tensor, input_tensor, *more, **how)
 
     def reduce_scatter_tensor(
@@ -563,7 +563,7 @@ class Distributed:
         *more: Any,
         **how: Any,
     ) -> Work | None:
-        """``reduce_scatter`` of one tensor: its parts, one after the other."""
+        """``reduce_scatter`` of one tensor whose parts are in the order of ranks."""
         return self.reduce_scatter(output, input, *more, **how)
 
     def all_to_all_single(
@@ -576,10 +576,10 @@ class Distributed:
         *more: Any,
         **how: Any,
     ) -> Work | None:
-        """``all_to_all`` of one tensor in equal parts, one after the other. Split sizes: rows of each rank's part.
+        """``all_to_all`` of one tensor in equal parts, in the order of ranks. Split sizes: rows of each rank's part.
 
         Raises:
-            ValueError: for parts of other sizes, not one for each rank, or of other rows in all than the tensor has.
+            ValueError: for split sizes that differ, are not one per rank, or do not add up to the tensor's rows.
         """
         size = self.get_world_size(group)
         for name, tensor, rows in (("output", output, output_split_sizes), ("input", input, input_split_sizes)):
@@ -587,13 +587,13 @@ class Distributed:
                 _check_parts(name, list(rows), tensor.shape[0], size)
         return self.all_to_all(output, input, group, *more, **how)
 
-    def tensors_on(self, device: Any) -> None:
-        """The device that makes the tensors of barriers."""
+    def set_device(self, device: Any) -> None:
+        """Set the device that makes the tensors of barriers; the reference is weak."""
         self._device = weakref.ref(device)
 
     @host_call
     def barrier(self, group: GroupHandle | None = None, async_op: bool = False) -> Work | None:
-        """Wait until all ranks of a group have called it: an all-reduce of one element, without a row of its own.
+        """Wait until all ranks of a group have called this: an all-reduce of one element, without a result row.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -606,16 +606,16 @@ class Distributed:
         return _waited(self.start_collective(call, group, AUTO, name="barrier"), async_op)
 
     def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
-        """The ranks of the run that are in a group, in its order; empty outside of it."""
+        """Ranks of the run that are in a group, in the group's order; an empty list outside of the group."""
         if group is None:
             return list(range(self.get_world_size()))
         return [] if isinstance(group, NonMember) else list(group.group.sips)
 
     def get_group_rank(self, group: GroupHandle, global_rank: int) -> int:
-        """The rank in a group of a rank of the run.
+        """Convert a rank of the run to a rank in a group.
 
         Raises:
-            ValueError: when it is not in the group.
+            ValueError: when the rank is not in the group.
         """
         ranks = self.get_process_group_ranks(group)
         if global_rank not in ranks:
@@ -623,7 +623,7 @@ class Distributed:
         return ranks.index(global_rank)
 
     def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
-        """The rank of the run of a rank in a group.
+        """Convert a rank in a group to a rank of the run.
 
         Raises:
             ValueError: when the group has no such rank.
@@ -636,27 +636,27 @@ class Distributed:
     def new_subgroups(
         self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
     ) -> tuple[GroupHandle, list[GroupHandle]]:
-        """The ranks, or those of a group, in groups of ``group_size`` one after the other: this rank's, and all.
+        """Split all ranks, or those of a group, into groups of ``group_size``; return (this rank's group, all groups).
 
-        Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
+        Every rank of the run makes this call; on a rank outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
 
         Raises:
-            TypeError: for a size that is no whole number.
-            ValueError: when the ranks cannot be shared equally.
+            TypeError: for a size that is not a whole number.
+            ValueError: when ``group_size`` does not divide the number of ranks.
         """
         size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
         ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
         if size < 1 or not ranks or len(ranks) % size:
             raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
         made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
-        own = (each for each in made if not isinstance(each, NonMember))
-        return next(own, GroupMember.NON_GROUP_MEMBER), made
+        mine = (each for each in made if not isinstance(each, NonMember))
+        return next(mine, GroupMember.NON_GROUP_MEMBER), made
 
     @host_call
     def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
-        """Send a tensor to rank ``dst`` of the run, which calls ``recv`` with one of the same size, type and layout.
+        """Send a tensor to rank ``dst`` of the run, whose receive has a tensor of the same size, type and layout.
 
-        Messages from one rank to another are received in the order in which they are sent; tags must agree.
+        Messages from one rank to another arrive in the order in which they are sent; tags must agree.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -668,7 +668,7 @@ class Distributed:
     def irecv(
         self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
     ) -> Work:
-        """Receive a tensor from rank ``src`` of the run: see :meth:`isend`.
+        """Receive a tensor from rank ``src`` of the run, the peer of :meth:`isend`.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -679,23 +679,23 @@ class Distributed:
         return self._launcher.message(tensor, self._member("irecv", group), src, tag, sends=False)
 
     def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-        """:meth:`isend`, and wait until all of it has left."""
+        """Send as :meth:`isend` does, and wait until the whole tensor has left."""
         self.isend(tensor, dst, group, tag).wait()
 
     def recv(
         self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
     ) -> int | None:
-        """:meth:`irecv`, and wait; the rank of the sender."""
+        """Receive as :meth:`irecv` does, wait for the end, and return the sender's rank."""
         self.irecv(tensor, src, group, tag).wait()
         return src
 
     def batch_isend_irecv(self, p2p_op_list: P2POps) -> list[Work]:
-        """Start messages that do not wait for each other on any rank, whatever their order: a work for each, in order.
+        """Start messages that cannot deadlock, in whatever order ranks list them; return a work per message, as listed.
 
-        Each rank takes them in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, messages of one
-        turn by group and then as listed. Two of one turn that have a rank in common have both in common, so this is one
-        order at both ends: of all that have not ended, nothing stands before the first, whichever PEs work for it, so
-        it ends.
+        Each rank starts its messages in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, and messages
+        of one turn by group and then as listed. Two messages of one turn with a common rank have both ranks in common,
+        so both ends start them in the same order. The first message that has not ended therefore waits for no other,
+        on whichever PEs it runs, and so it ends.
 
         Raises:
             TypeError: for an operation that is neither ``isend`` nor ``irecv``.
@@ -718,7 +718,7 @@ class Distributed:
 
 
 def _waited(work: Work, async_op: bool) -> Work | None:
-    """A call's answer: the work with ``async_op``, else None once it has ended."""
+    """Return the work with ``async_op``; else wait for its end and return None."""
     if async_op:
         return work
     work.wait()
@@ -726,7 +726,7 @@ def _waited(work: Work, async_op: bool) -> Work | None:
 
 
 def _process_group(group: object) -> ProcessGroup:
-    """The argument of a call that needs a process group, checked.
+    """Return ``group`` if it is a process group.
 
     Raises:
         ValueError: for anything else.

@@ -1,4 +1,4 @@
-"""The layout of a tensor over the cubes and PEs of a SIP, and the sizes that follow from shape, type and layout."""
+"""Layout of a tensor over the cubes and PEs of a SIP; sizes that follow from shape, type and layout."""
 
 from dataclasses import dataclass
 from math import prod
@@ -20,23 +20,23 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class DPPolicy:
-    """The elements of a tensor over the first ``num_cubes`` cubes, and over the first ``num_pes`` PEs of each.
+    """Layout of a tensor over the first ``num_cubes`` cubes of a SIP, and over the first ``num_pes`` PEs of each.
 
-    ``row_wise``: the first axis is split in equal parts, in order (ADR-0032 D2). ``column_wise``: the last axis is.
-    ``replicate``: a copy on each; with one PE that is the layout of ADR-0032, each cube's block in the HBM of its lead
-    PE. Cubes split by rows and PEs by columns, or the other way round, make a grid.
+    ``cube`` and ``pe`` each say how their level shares the tensor. ``row_wise``: the first axis is split into equal
+    parts, in order (ADR-0032 D2). ``column_wise``: the last axis is split. ``replicate``: each cube (PE) has a copy;
+    with one PE per cube this is the layout of ADR-0032, in which a cube's block lies in the HBM of its lead PE. Cubes
+    split by rows and PEs by columns, or the reverse, make a grid.
 
-    Each PE has one block, contiguous, row by row, of :meth:`block_shape`, in its own slice of HBM. Blocks follow each
-    other in the tensor's addresses in order of cube, then PE: that of PE ``p`` of cube ``c`` begins at
-    ``t_ptr + (c * num_pes + p) * block_bytes`` where nothing is replicated. A level that is replicated adds nothing to
-    the address: it is ``c * block_bytes`` with PEs replicated, ``p * block_bytes`` with cubes replicated.
+    Each PE has one contiguous block of :meth:`block_shape` in its slice of HBM, row by row. Without copies the block of
+    PE ``p`` of cube ``c`` begins at ``t_ptr + (c * num_pes + p) * block_bytes``. A replicated level adds nothing to the
+    address: the offset is ``c * block_bytes`` with replicated PEs, and ``p * block_bytes`` with replicated cubes.
 
-    A kernel addresses a copy as it does the tensor: it gets that of its own PE, else the first of its cube, else the
-    first of all. The host writes every copy and reads the first (``Tensor.copies`` has all).
+    All copies have one address. A kernel accesses the copy of its PE, else the first copy of its cube, else the first
+    of all. The host writes every copy and reads the first one (``Tensor.copies`` reads all).
 
     Raises:
-        ValueError: for a layout that does not exist.
-        TypeError: for a number of cubes or PEs that is no whole number.
+        ValueError: for an unknown layout, or a number of cubes or PEs below 1.
+        TypeError: for a number of cubes or PEs that is not a whole number.
     """
 
     cube: str = ROWS
@@ -53,7 +53,7 @@ class DPPolicy:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
 
     def holders(self) -> list[list[Place]]:
-        """Of each block, in the order of addresses, the PEs with a copy of it; the first has copy 0."""
+        """For each block, in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
         cubes, pes = _groups(self.cube, self.num_cubes), _groups(self.pe, self.num_pes)
         return [[(cube, pe) for cube in some_cubes for pe in some_pes] for some_cubes in cubes for some_pes in pes]
 
@@ -62,38 +62,38 @@ class DPPolicy:
         return [(cube, pe) for cube in range(self.num_cubes) for pe in range(self.num_pes)]
 
     def cube_blocks(self) -> int:
-        """How many cubes' parts make the tensor."""
+        """Number of different blocks of cubes: 1 if cubes have copies, else ``num_cubes``."""
         return len(_groups(self.cube, self.num_cubes))
 
     def parts(self, layout: str) -> int:
-        """How many parts the rows (the columns) are split in."""
+        """Number of parts that rows (``layout`` row_wise) or columns (column_wise) are split into."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
-        return prod(count for its_layout, count in levels if its_layout == layout)
+        return prod(count for level, count in levels if level == layout)
 
     def splits(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        """How cubes, and how PEs share a tensor: layout and number. One part is a copy, however it is named."""
+        """(layout, number) of cubes, and of PEs. A level of one cube or PE counts as replicated in any layout."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         cube, pe = ((layout if count > 1 else COPIES, count) for layout, count in levels)
         return cube, pe
 
     def is_replicated_on(self, other: "DPPolicy") -> bool:
-        """Whether each PE of another layout has a copy."""
+        """Whether each PE of the ``other`` layout has a copy of a tensor with this layout."""
         (cube, cubes), (pe, pes) = self.splits()
         return cube == pe == COPIES and (cubes, pes) == (other.num_cubes, other.num_pes)
 
     def blocks(self) -> int:
-        """How many blocks make the tensor, copies not counted."""
+        """Number of blocks of the tensor; copies count once."""
         return len(self.holders())
 
     def part(self, blocks: int) -> "PartLayout":
-        """The layout of ``blocks`` blocks of such tensors."""
+        """Layout of ``blocks`` blocks of one or several tensors with this layout."""
         return PartLayout(num_cubes=self.num_cubes, num_pes=self.num_pes, count=blocks)
 
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a PE's block of a tensor.
+        """Shape of a PE's block of a tensor of ``shape``.
 
         Raises:
-            ValueError: when rows or columns cannot be split equally, or there are no columns.
+            ValueError: when rows or columns cannot be split equally, or the shape has no columns to split.
         """
         sizes = list(shape)
         for layout, axis, what in ((ROWS, 0, "row"), (COLUMNS, -1, "column")):
@@ -112,7 +112,7 @@ class DPPolicy:
         return tuple(sizes)
 
     def to_blocks(self, array: Array) -> Array:
-        """The elements of a tensor as its blocks in order: shape (blocks, \\*block_shape)."""
+        """Split a whole tensor into blocks, in the order of addresses: shape (blocks, \\*block_shape)."""
         shape, columns = self.block_shape(array.shape), self.parts(COLUMNS)
         if columns == 1:
             return array.reshape(-1, *shape)
@@ -120,7 +120,7 @@ class DPPolicy:
         return self._swapped(np.moveaxis(grid, -2, 1)).reshape(-1, *shape)
 
     def from_blocks(self, blocks: Array, shape: tuple[int, ...]) -> Array:
-        """The elements of a tensor of ``shape`` from its blocks in order."""
+        """Join blocks, in the order of addresses, into a tensor of ``shape``."""
         rows, columns = self.parts(ROWS), self.parts(COLUMNS)
         if columns == 1:
             return blocks.reshape(shape)
@@ -129,26 +129,27 @@ class DPPolicy:
         return np.moveaxis(grid, 1, -2).reshape(shape)
 
     def _swapped(self, grid: Array) -> Array:
-        """Rows by columns of blocks, from or to the order of addresses: there cubes come before PEs."""
+        """Swap rows and columns of a grid of blocks where cubes split columns: addresses count cubes before PEs."""
         return grid.swapaxes(0, 1) if self.cube == COLUMNS else grid
 
     def _sharers(self, layout: str) -> str:
-        """Who shares the rows (the columns), in words."""
+        """The cubes and PEs that share the rows (columns), as text for messages."""
         cubes = f"{self.num_cubes} cubes" if self.cube == layout else ""
         pes = f"{self.num_pes} PEs" if self.pe == layout and self.num_pes > 1 else ""
         return " of ".join(filter(None, (cubes, pes)))
 
 
 def _groups(layout: str, count: int) -> list[list[int]]:
-    """Those with the same elements, in the order of addresses."""
+    """Numbers of cubes (PEs) grouped by equal elements, in the order of addresses."""
     return [list(range(count))] if layout == COPIES else [[each] for each in range(count)]
 
 
 @dataclass(frozen=True)
 class PartLayout(DPPolicy):
-    """Layout of rows of a tensor, or of several tensors as one: ``count`` blocks on PEs of the whole tensor.
+    """Layout of some rows of a tensor, or of several tensors as one: ``count`` blocks on PEs of the whole tensor.
 
-    ``num_cubes`` and ``num_pes`` are those of the whole, so that all its parts have the same workers on every rank.
+    ``num_cubes`` and ``num_pes`` are copied from the whole tensor: all views of it then have the same workers on every
+    rank.
     """
 
     cube: str = "part"
@@ -156,25 +157,25 @@ class PartLayout(DPPolicy):
     count: int = 1
 
     def __post_init__(self) -> None:
-        """Nothing to check: the layout of the whole tensor was checked."""
+        """Skip the checks: the layout of the whole tensor has passed them."""
 
     def blocks(self) -> int:
-        """How many blocks make the part."""
+        """Number of blocks."""
         return self.count
 
     def cube_blocks(self) -> int:
-        """Always one, as a part may lie on one cube or on several."""
+        """Always 1: the blocks may lie on one cube or on several."""
         return 1
 
 
 NO_NUMBERS = "OUSMm"
-"""Kinds of NumPy's types whose elements are objects, texts or times."""
+"""``dtype.kind`` of NumPy types that are not numbers: objects, texts, times."""
 
 
 class TensorBase:
-    """``shape`` elements of ``dtype`` at addresses of a SIP, laid out by ``dp``: a tensor, rows of one, or several.
+    """Base class of tensors on the device: ``shape`` elements of ``dtype`` with layout ``dp``.
 
-    As an argument of a kernel it stands for its address.
+    A kernel gets the address (:meth:`pointer`) of a tensor among its arguments.
     """
 
     shape: tuple[int, ...]
@@ -183,23 +184,23 @@ class TensorBase:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements on this rank."""
+        """Bytes of all elements on this rank; copies count once."""
         return self.numel() * self.dtype.itemsize
 
     def numel(self) -> int:
-        """Elements on this rank."""
+        """Number of elements on this rank; copies count once."""
         return prod(self.shape)
 
     def elements_per_cube(self) -> int:
-        """Elements that each cube holds."""
+        """Number of elements per cube."""
         return self.numel() // self.dp.cube_blocks()
 
     def pointer(self) -> Any:
-        """The kernel's argument: a typed address, or several."""
+        """The argument of a kernel: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
         raise NotImplementedError("a tensor without addresses")
 
     def ranges(self) -> list[Range]:
-        """The range of its virtual addresses, as a list of one."""
+        """Ranges of virtual addresses, in the order of elements."""
         start = int(self.pointer())
         return [(start, start + self.nbytes)]
 
@@ -209,7 +210,7 @@ class TensorBase:
 
 
 class HostTensor:
-    """An array on the host, as ``torch.from_numpy`` gives it."""
+    """Tensor in the host's memory, as ``torch.from_numpy`` returns it."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -224,10 +225,10 @@ class HostTensor:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number that a script gives, of Python or NumPy.
+    """Return ``value``, an argument of a script, if it is a whole number of Python or NumPy. ``name``: for the message.
 
     Raises:
-        TypeError: for anything else, a bool too.
+        TypeError: for anything else, including a bool.
     """
     found = as_whole(value)
     if found is None:
@@ -236,10 +237,10 @@ def whole(name: str, value: Any) -> int:
 
 
 def array_for(shape: tuple[int, ...], source: Any) -> Array:
-    """The elements of another tensor, for one of ``shape``.
+    """Return the elements of ``source``, to be copied into a tensor of ``shape``.
 
     Raises:
-        TypeError: for what is no tensor of numbers.
+        TypeError: when ``source`` is not a tensor of numbers.
         ValueError: when the shapes differ.
     """
     array: Array | None = source.numpy() if hasattr(source, "numpy") else None

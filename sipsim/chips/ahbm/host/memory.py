@@ -1,9 +1,9 @@
-"""The HBM of tensors: physical blocks, virtual ranges, and the return of both once nothing refers to a tensor.
+"""Allocator of tensors in HBM: physical blocks and virtual ranges, freed once nothing refers to a tensor.
 
-A reference count does not say when: a tensor that a dead reference cycle holds, too, loses its last reference when
-Python happens to collect the cycle, which differs between engines. So what dies is only noted, and memory returns at
-moments that the program alone decides (:meth:`AddressSpace.allocate`, :meth:`AddressSpace.begin_row`), after a full
-collection.
+Memory is not freed when a reference count drops to zero: a tensor in a reference cycle dies when Python happens to
+collect the cycle, and that moment differs between engines. Dead tensors are only listed. Their memory is freed at
+moments that depend on the program alone (:meth:`AddressSpace.allocate`, :meth:`AddressSpace.begin_row`), after a full
+garbage collection.
 """
 
 import gc
@@ -28,16 +28,16 @@ from sipsim.core.free_blocks import FreeBlocks
 
 
 class Block(NamedTuple):
-    """Physical memory in the HBM of one PE."""
+    """Physical block in the HBM of one PE."""
 
     pa: int
     nbytes: int
 
 
 class Segment(NamedTuple):
-    """A contiguous range of virtual addresses, and the physical address and bytes of the block behind it.
+    """Contiguous range of virtual addresses that maps to one physical block, or to copies of it.
 
-    ``copies``: the blocks with the same content by their PE, that one first; empty where there is one.
+    ``pa``, ``block_bytes``: the block of copy 0. ``copies``: all blocks by (cube, PE), copy 0 first, or empty.
     """
 
     va: int
@@ -51,15 +51,15 @@ class Segment(NamedTuple):
         return [*self.copies.values()] or [Block(self.pa, self.block_bytes)]
 
     def pa_for(self, cube: int, pe: int) -> int:
-        """Where a kernel on a PE finds it: in its own copy, else in the first of its cube, else in copy 0."""
-        own = self.copies.get((cube, pe))
-        if own is None:
-            own = next((block for (on_cube, _), block in self.copies.items() if on_cube == cube), None)
-        return self.pa if own is None else own.pa
+        """Physical address for a kernel on a PE: of the PE's copy, else of its cube's first copy, else of copy 0."""
+        block = self.copies.get((cube, pe))
+        if block is None:
+            block = next((each for (on_cube, _), each in self.copies.items() if on_cube == cube), None)
+        return self.pa if block is None else block.pa
 
 
 class Allocation(NamedTuple):
-    """The memory of tensor ``number``: a segment for each of its blocks, in order."""
+    """Memory of tensor ``number``: a segment for each block, in order."""
 
     number: int
     shape: tuple[int, ...]
@@ -72,7 +72,7 @@ class Allocation(NamedTuple):
 
 
 class Storage:
-    """Owns ``allocation``: its memory may return once this object is gone. Tensors of the same memory share it."""
+    """Owner of ``allocation``: memory may be freed once this object is dead. A tensor and its views share one."""
 
     __slots__ = ("__weakref__", "allocation")
 
@@ -80,36 +80,36 @@ class Storage:
         self.allocation = allocation
 
 
-class Watch(weakref.ref[Storage]):
-    """Calls ``on_death(watch)`` when a storage is gone. ``on_death`` must not be Python code, in which the exception of
-    a signal handler would be lost.
+class StorageRef(weakref.ref[Storage]):
+    """Weak reference that calls ``on_death(reference)`` when a storage dies. ``on_death`` must be a C function: in a
+    callback of Python code the exception of a signal handler would be lost.
     """
 
     __slots__ = ("allocation",)
     allocation: Allocation
 
-    def __new__(cls, storage: Storage, on_death: Callable[["Watch"], None]) -> "Watch":
+    def __new__(cls, storage: Storage, on_death: Callable[["StorageRef"], None]) -> "StorageRef":
         """The allocation outlives the storage."""
-        watch = super().__new__(cls, storage, on_death)
-        watch.allocation = storage.allocation
-        return watch
+        reference = super().__new__(cls, storage, on_death)
+        reference.allocation = storage.allocation
+        return reference
 
 
 def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
-    """The messages that map a tensor in the page tables of a SIP's PEs, one for each target, all PEs first.
+    """Messages that map a tensor in the page tables of a SIP's PEs: one for all PEs, then one for each other target.
 
-    All PEs get copy 0; where there are copies (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`), all PEs of a cube the
-    first copy there, and a PE its own. The same mappings end when the tensor is freed.
+    All PEs get copy 0. With copies (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`) all PEs of a cube get the cube's
+    first copy, and each PE with a copy gets this copy. The same mappings are removed when the tensor is freed.
     """
     entries: dict[Target, list[MmuMapEntry]] = {}
     for segment in allocation.segments:
-        for target, block in _seen(segment).items():
+        for target, block in _blocks_by_target(segment).items():
             entries.setdefault(target, []).append(MmuMapEntry(segment.va, block.pa, segment.nbytes))
     return [MmuMapMsg(cube, pe, tuple(some), str(allocation)) for (cube, pe), some in entries.items()]
 
 
-def _seen(segment: Segment) -> dict[Target, Block]:
-    """The block that each target gets."""
+def _blocks_by_target(segment: Segment) -> dict[Target, Block]:
+    """The block that each target maps."""
     found: dict[Target, Block] = {(None, None): segment.blocks()[0]}
     for (cube, pe), block in segment.copies.items():
         found.setdefault((cube, None), block)
@@ -119,22 +119,22 @@ def _seen(segment: Segment) -> dict[Target, Block]:
 
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
-"""Tensors that are made before dead ones are looked for while there is room."""
+"""Bytes of tensors that may be allocated between two searches for dead tensors, while memory suffices."""
 RECORD_BYTES = 512
-"""The host's memory, in bytes, that a block of a tensor takes at least: a smaller block counts as this many."""
+"""Bytes of host memory for the record of one block: a smaller block counts as this many bytes."""
 MOST_HOLDERS = 5
 """Tensors that an out-of-memory error lists."""
 
 
 class AddressSpace:
-    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of each PE, in ``memory``; a PE without any costs nothing.
+    """Allocator of the tensors of SIP ``sip``, with ``room_bytes`` in the HBM of each PE. ``memory``: stores the bytes.
 
-    The first block that is large enough is taken; virtual addresses are used once in a row. Memory returns at a row
-    start, and in :meth:`allocate`, when there is no room or when as much was made since the last time as was alive
-    then: what Python's full collection finds dead at that moment depends on nothing but the program. A freed tensor is
-    hashed, so that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
+    Allocation is first fit. Within a row each virtual address is used once. Memory is freed at a row start, and in
+    :meth:`allocate` when it does not suffice, or when as many bytes were allocated since the last time as were alive
+    then. Which tensors a full garbage collection finds dead at these moments depends on the program alone. A freed
+    tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
-    ``bridge``: by which host code calls them. ``page_table``: that of the PEs' MMUs, which follows.
+    ``bridge``: through which a host program makes its calls. ``page_table``: of the PEs' MMUs, kept up to date.
     """
 
     def __init__(
@@ -153,17 +153,17 @@ class AddressSpace:
         self._next_va = VIRTUAL_BIT
         self._free: dict[Place, FreeBlocks] = {}
         self._segments: list[Segment] = []
-        self._live: dict[int, Watch] = {}
+        self._live: dict[int, StorageRef] = {}
         self._hashes: list[bytes] = []
-        self._dead: list[Watch] = []
+        self._dead: list[StorageRef] = []
         self._made_bytes = 0
         self._most_made_bytes = LEAST_MADE_BYTES
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Storage:
-        """A tensor of zeros laid out by ``dp``, in equal blocks of one contiguous virtual range.
+        """Allocate a tensor of zeros with layout ``dp``: equal blocks in one contiguous virtual range.
 
         Raises:
-            OutOfMemoryError: when a PE's HBM has no room.
+            OutOfMemoryError: when a PE's HBM has no free block of the size.
         """
         holders = dp.holders()
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // len(holders)
@@ -179,7 +179,7 @@ class AddressSpace:
         segments = [self._segment(nbytes, {place: found[place] for place in some}) for some in holders]
         self._next_va += -self._next_va % ALIGN_BYTES
         storage = Storage(Allocation(len(self._hashes), shape, dtype, segments))
-        self._live[len(self._hashes)] = Watch(storage, self._dead.append)
+        self._live[len(self._hashes)] = StorageRef(storage, self._dead.append)
         self._hashes.append(b"")
         self._segments += segments
         if self._page_table is not None:
@@ -188,12 +188,12 @@ class AddressSpace:
         return storage
 
     def _segment(self, nbytes: int, found: dict[Place, int]) -> Segment:
-        """The next ``nbytes`` of virtual addresses, with a block of each PE that was found to have one."""
+        """Take the next ``nbytes`` of virtual addresses, and on each PE the free block with the index ``found``."""
         blocks: dict[Place, Block] = {}
         for (cube, pe), index in found.items():
             offset, block_bytes = self._free[cube, pe].take(index, aligned(nbytes))
             pa = PhysAddr(self._sip, cube, pe, "hbm", offset).encode()
-            self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
+            self._memory.clear(pa, block_bytes)  # a kernel may have written to the physical address
             blocks[cube, pe] = Block(pa, block_bytes)
         first = next(iter(blocks.values()))
         segment = Segment(self._next_va, nbytes, *first, blocks if len(blocks) > 1 else {})
@@ -201,7 +201,7 @@ class AddressSpace:
         return segment
 
     def free_dead(self) -> None:
-        """Return the memory of all tensors that the program cannot reach."""
+        """Free the memory of all tensors that the program cannot reach."""
         gc.collect()
         while self._dead:
             self._free_one(self._dead.pop().allocation)
@@ -210,8 +210,8 @@ class AddressSpace:
         self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
 
     def begin_row(self) -> None:
-        """Free what the program cannot reach, and let new tensors follow what is left, also by virtual addresses: all
-        TLBs are empty now.
+        """Free the tensors that the program cannot reach, and reuse virtual addresses behind the last live tensor: all
+        TLBs are empty at a row start.
         """
         self.free_dead()
         self._next_va = VIRTUAL_BIT
@@ -221,11 +221,11 @@ class AddressSpace:
             self._next_va += -self._next_va % ALIGN_BYTES
 
     def live(self) -> list[Allocation]:
-        """The tensors that are not freed, in order of creation."""
+        """Allocations that are not freed, in order of creation."""
         return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
-        """The bytes of each shard in order, of copy 0."""
+        """Bytes of each shard in order, from copy 0."""
         return (self._memory.read(segment.pa, segment.nbytes) for segment in allocation.segments)
 
     def translation_for(self, cube: int, pe: int) -> Callable[[int, int], int]:
@@ -233,9 +233,9 @@ class AddressSpace:
         return partial(self.translate, cube=cube, pe=pe)
 
     def translate(self, address: int, nbytes: int, cube: int = -1, pe: int = -1) -> int:
-        """The physical address of a virtual range; a physical address is returned unchanged.
+        """Return the physical address of a virtual range; return a physical address unchanged.
 
-        ``cube``, ``pe``: who asks, where the range has copies; without them it is copy 0.
+        ``cube``, ``pe``: the accessing PE, which selects one of several copies; copy 0 without them.
 
         Raises:
             MemoryAccessError: when the range does not lie within one shard of a tensor.
@@ -252,12 +252,12 @@ class AddressSpace:
     def sha256(self) -> str:
         """Hash of the hashes of all tensors, freed ones included, in order of creation."""
         digest = hashlib.sha256()
-        for number, kept in enumerate(self._hashes):
-            digest.update(kept or self._hash(self._live[number].allocation))
+        for number, found in enumerate(self._hashes):
+            digest.update(found or self._hash(self._live[number].allocation))
         return digest.hexdigest()
 
     def _free_one(self, allocation: Allocation) -> None:
-        """Hash a tensor and return its memory."""
+        """Hash a tensor and free its memory."""
         self._hashes[allocation.number] = self._hash(allocation)
         del self._live[allocation.number]
         if self._page_table is not None:
@@ -271,7 +271,7 @@ class AddressSpace:
             self._free[cube, pe].give(offset, nbytes)
 
     def _hash(self, allocation: Allocation) -> bytes:
-        """Hash of a tensor's type, shape and bytes, those of all further copies last."""
+        """Hash a tensor's type, shape and bytes; the bytes of copies 1 and up come last."""
         digest = hashlib.sha256(f"{allocation.dtype} {allocation.shape}\n".encode())
         for part in self.read(allocation):
             digest.update(part)
@@ -281,7 +281,7 @@ class AddressSpace:
         return digest.digest()
 
     def _find(self, nbytes: int, places: list[Place]) -> dict[Place, int] | None:
-        """The index of the first free block of ``nbytes`` on each PE; None if one has none."""
+        """Index of the first free block of ``nbytes`` on each PE; None if a PE has none."""
         found: dict[Place, int] = {}
         for place in places:
             index = self._free_of(place).find(nbytes)
@@ -297,7 +297,7 @@ class AddressSpace:
         return free
 
     def _out_of_memory(self, nbytes: int, places: list[Place]) -> OutOfMemoryError:
-        """Of the first PE without a free block of ``nbytes``."""
+        """The error for the first PE without a free block of ``nbytes``."""
         cube, pe = next(place for place in places if self._free_of(place).find(nbytes) is None)
         sizes = self._free[cube, pe].sizes()
         in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
@@ -314,7 +314,7 @@ class AddressSpace:
 
 
 def aligned(nbytes: int) -> int:
-    """Bytes that an allocation of ``nbytes`` takes."""
+    """Round ``nbytes`` up to whole units of ``ALIGN_BYTES``, as the allocator does."""
     return -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
@@ -331,10 +331,10 @@ def _bytes_on(allocation: Allocation, cube: int, pe: int) -> int:
 Translate = Callable[[int, int], int]
 
 
-def translation_on(pe: Pe, space: AddressSpace, is_checked: bool) -> Translate:
-    """The translation for the kernels of a PE: by the allocator in no time, or by the PE's MMU.
+def address_translator(pe: Pe, space: AddressSpace, is_checked: bool) -> Translate:
+    """Return the address translation for the kernels of a PE: by its MMU, or without one by the allocator.
 
-    ``is_checked``: MMU and allocator must agree each time.
+    ``is_checked``: compare each result of the MMU with the allocator's.
     """
     exact = space.translation_for(pe.cube, pe.pe)
     if pe.mmu is None:

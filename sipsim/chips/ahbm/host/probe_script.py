@@ -1,7 +1,6 @@
-"""A host script: messages between the two PEs of a ``sipsim.chips.ahbm.costs.probe.ProbePlan``, one right after
-the other.
+"""Host script that sends messages back to back between the two PEs of a ``sipsim.chips.ahbm.costs.probe.ProbePlan``.
 
-Arguments: bytes of each message, separated by commas; the sender's rank, its direction to the receiver, and the
+Arguments: bytes of each message, separated by commas; the sender's rank; the direction from sender to receiver; the
 reverse direction.
 """
 
@@ -16,7 +15,7 @@ from sipsim.core.dtypes import DTYPES
 
 
 def worker(rank: int, world_size: int, torch: Any) -> None:
-    """Run on every SIP by ``ahbm-probe``."""
+    """Launch the messages; ``ahbm-probe`` runs this on every SIP."""
     torch.launch(_messages, [int(nbytes) // 2 for nbytes in sys.argv[1].split(",")], *sys.argv[2:5])
 
 

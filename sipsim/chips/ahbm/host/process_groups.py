@@ -1,4 +1,4 @@
-"""The process groups of one rank, and the collectives that run in them."""
+"""Process groups of one rank, and the launcher of their collectives and messages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ from sipsim.chips.ahbm.collectives.wirings import (
     pair_workers,
 )
 from sipsim.chips.ahbm.host.records import RunRecords
-from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
+from sipsim.chips.ahbm.host.stream import Stream, WeakTensors, Work
 from sipsim.chips.ahbm.host.tensor import device_tensor
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
@@ -39,27 +39,27 @@ from sipsim.core.errors import ConfigError, note
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.records.report import SEND_RECV, places_text
 
-MOST_KEPT = 64
-"""Programs that are kept for the next call of the same kind."""
+PROGRAM_CACHE_SIZE = 64
+"""Calls whose programs are cached for the next call of the same kind."""
 Programs = dict[Place, Program]
 
 
 class PairQueues(NamedTuple):
-    """The queue pairs from one rank of a group to another: their workers, and the numbers of further messages."""
+    """Installed queue pairs from one rank to another: pairs of worker PEs, and the numbers of the next messages."""
 
     workers: set[tuple[Place, Place]]
     numbers: Iterator[int]
 
 
 class GroupLauncher:
-    """Launches the collectives and messages of process groups on one SIP, and wires their queue pairs when needed.
+    """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
-    By generation, ``_works``: the works that have not ended, and some that have; ``_displaced``: the wirings that lie
-    in its room, and are closed before it is installed. ``_pairs``: by group, then by generation. ``note``: called with
-    each call before its launch.
+    ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
+    ended, and some that have. ``_evicted``: by generation, the wirings whose room it takes, which are closed before its
+    installation. ``_pairs``: by group number, then by generation.
     """
 
-    def __init__(self, sip: Sip, queue: KernelQueue, records: RunRecords, note: Callable[[Call], None]) -> None:
+    def __init__(self, sip: Sip, queue: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
@@ -68,20 +68,20 @@ class GroupLauncher:
         self._pair_knobs = pair_ipcq(sip.plan.resolved)
         self._programs: dict[Any, Programs] = {}
         self._works: dict[int, list[Work]] = {}
-        self._displaced: dict[int, list[Wired]] = {}
+        self._evicted: dict[int, list[Wired]] = {}
         self._pairs: dict[int, dict[int, PairQueues]] = {}
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def collective(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
-        """Check a work's call, choose its algorithm (the one named, or by the config, or by its cost), and launch it.
+        """Check a work's call, choose its algorithm (as named, by the config, or by estimated cost), and launch it.
 
-        Its queue pairs are wired first, if they are not there. Which wirings make room for a new one is decided here,
-        alike on all ranks. They are closed, and the new one is installed, when the launch starts: once the works that
-        use them have ended, without a wait of the host.
+        The queue pairs are installed first if needed. This call picks the wirings to evict for a new one, so that all
+        ranks pick the same. They are closed, and the new one is installed, when the launch starts: after the end of all
+        works that use them. The host does not wait.
 
         Raises:
-            ValueError: for tensors that do not fit, or an algorithm that cannot run it.
-            ConfigError: for one that cannot be loaded, or whose schedule cannot be carried out.
+            ValueError: for tensors that do not fit, or an algorithm that does not run the call.
+            ConfigError: for an algorithm that cannot be loaded, or a schedule that cannot be carried out.
         """
         call, plan, collective = work.call, self._plan, work.call.collective
         assert collective is not None
@@ -92,7 +92,7 @@ class GroupLauncher:
         task = prepared(collective, call, group.group, plan.system.n_pes, plan.worker_settings, pes or group.pes)
         chosen = select(plan.catalog, task, plan.algorithm, algorithm)
         if plan.catalog.left_out and algorithm in ("", AUTO):
-            self._tell_left_out(rank)
+            self._note_left_out(rank)
         group.calls += 1
         n_elem = task.task.n_elem
         what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.is_of_row else work.name
@@ -101,7 +101,7 @@ class GroupLauncher:
             sips=group.group.sips,
             number=group.calls,
             algorithm=chosen.name,
-            text=_text(what, group, call, chosen, task, plan.catalog.made_of(chosen, task.task)),
+            text=_call_text(what, group, call, chosen, task, plan.catalog.made_of(chosen, task.task)),
             workers=len(task.places),
             elements=max(collective.elements(n_elem, group.group.size)),
         )
@@ -109,7 +109,7 @@ class GroupLauncher:
         wired = self._wired(group, chosen)
         programs = self._programs_of(group, chosen, task, wired)
         work.generation = wired.generation if wired.wiring else 0
-        if wired.generation in self._displaced or any(each not in wired.places for each in task.places):
+        if wired.generation in self._evicted or any(each not in wired.places for each in task.places):
             work.on_start = partial(self._wire, group, task.places, wired, work.on_start)
         self._launch(work, wired.generation, chosen.kernel, programs, self._users_before(wired))
 
@@ -117,7 +117,9 @@ class GroupLauncher:
         """Launch this rank's part of a message to or from rank ``peer`` of the run.
 
         Raises:
+            TypeError: when ``tensor`` is not on the device.
             ValueError: for a peer that is not in the group, or this rank itself.
+            ConfigError: for a group without room for rings.
         """
         device_tensor("send" if sends else "recv", tensor)
         own, other = self._rank_in(group), group.group.rank_of(peer)
@@ -145,9 +147,9 @@ class GroupLauncher:
         )
         self._note(call)
         waits_for = f"a message from rank {src} to rank {dst}"
-        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, has_own_row=True)
-        work.generation, work.outputs = pair.generation, Outputs(tensor)
-        work.on_start, work.on_end = self._records.note_start, self._records.note_end
+        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, is_reported=True)
+        work.generation, work.outputs = pair.generation, WeakTensors(tensor)
+        work.on_start, work.on_end = self._records.on_start, self._records.on_end
         here = workers.senders if sends else workers.receivers
         programs = {
             place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
@@ -171,15 +173,15 @@ class GroupLauncher:
         assert rank is not None
         return rank
 
-    def _tell_left_out(self, rank: int) -> None:
-        """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
+    def _note_left_out(self, rank: int) -> None:
+        """Print once, on the first rank of a group, the algorithms that ``auto`` cannot load."""
         for name, why in self._plan.catalog.left_out.items():
-            if rank == 0 and name not in self._told:
+            if rank == 0 and name not in self._noted:
                 note(f"algorithm {name} is left out: {why}")
-            self._told.add(name)
+            self._noted.add(name)
 
     def close(self, group: ProcessGroup) -> None:
-        """Close all queue pairs of a group, once its collectives and messages have ended."""
+        """Wait for the collectives and messages of a group, then close all its queue pairs."""
         for wired in group.close():
             for work in [*self._users_before(wired), *self._works.get(wired.generation, ())]:
                 work.wait()
@@ -193,16 +195,16 @@ class GroupLauncher:
             del self._programs[key]
 
     def _wired(self, group: ProcessGroup, algorithm: Algorithm) -> Wired:
-        wired, gone = group.wired(algorithm, effective_ipcq(self._plan.resolved, algorithm.name))
-        if gone:
-            self._displaced[wired.generation] = gone
+        wired, evicted = group.wired(algorithm, effective_ipcq(self._plan.resolved, algorithm.name))
+        if evicted:
+            self._evicted[wired.generation] = evicted
         return wired
 
     def _users_before(self, wired: Wired) -> list[Work]:
-        """The works that use the room of a wiring before it."""
+        """The works that use the room of a wiring before the wiring does."""
         return [
             work
-            for old in self._displaced.get(wired.generation, ())
+            for old in self._evicted.get(wired.generation, ())
             for work in [*self._users_before(old), *self._works.get(old.generation, ())]
         ]
 
@@ -214,8 +216,8 @@ class GroupLauncher:
         then: Callable[[Work], None] | None,
         work: Work,
     ) -> None:
-        """Close the wirings before this one, and install its queue pairs on these places; ``then``: what follows."""
-        self._close_displaced(wired)
+        """Close the evicted wirings and install queue pairs on the new ones of ``places``, then call ``then(work)``."""
+        self._close_evicted(wired)
         new = [place for place in places if place not in wired.places]
         if new and wired.wiring:
             size, of = wired.size, group.group
@@ -230,7 +232,7 @@ class GroupLauncher:
             then(work)
 
     def _wire_pair(self, pair: Pair, queues: PairQueues, workers: PairWorkers) -> int:
-        """Install the queue pairs of workers that have none; the bytes of their slots."""
+        """Install the missing queue pairs of these workers, and return the bytes of a slot."""
         n_slots, slot_bytes = pair.slots(self._pair_knobs)
         new = [each for each in zip(*workers, strict=True) if each not in queues.workers]
         knobs = msgspec.structs.replace(self._pair_knobs, buffer_kind="tcm", n_slots=n_slots, slot_size=slot_bytes)
@@ -240,13 +242,13 @@ class GroupLauncher:
         queues.workers.update(new)
         return slot_bytes
 
-    def _close_displaced(self, wired: Wired) -> None:
-        for old in self._displaced.pop(wired.generation, ()):
+    def _close_evicted(self, wired: Wired) -> None:
+        for old in self._evicted.pop(wired.generation, ()):
             self._close(old)
 
     def _close(self, wired: Wired) -> None:
-        """End a wiring that no work uses any more."""
-        self._close_displaced(wired)
+        """Close a wiring that no work uses any more."""
+        self._close_evicted(wired)
         self._works.pop(wired.generation, None)
         if wired.places and wired.wiring:
             self._sip.close(wired.generation)
@@ -257,19 +259,19 @@ class GroupLauncher:
         if made is None:
             rank = self._rank_in(group)
             made = worker_programs(algorithm, wired.wiring, task, rank, size.n_slots, size.slot_size)
-            while len(self._programs) >= MOST_KEPT:
+            while len(self._programs) >= PROGRAM_CACHE_SIZE:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = made
         return made
 
 
-def _text(what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: Prepared, made_of: str) -> str:
+def _call_text(what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: Prepared, made_of: str) -> str:
     collective = made.task.collective
     root = f"root {group.group.sips[call.values[0]]}" if collective.has_root else ""
-    said = ", ".join(filter(None, (call.op if collective.ops else "", root, algorithm.name)))
+    details = ", ".join(filter(None, (call.op if collective.ops else "", root, algorithm.name)))
     return PART.join(
         (
-            f"{what} ({said})",
+            f"{what} ({details})",
             f"call {group.calls} of {group.name}",
             f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
             *([f"by a wiring and schedule whose hash begins with {made_of}"] if made_of else []),
@@ -278,7 +280,7 @@ def _text(what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made
 
 
 def _root_in(group: ProcessGroup, rank: int) -> int:
-    """A rank of the run in a group, as PyTorch names roots."""
+    """Convert a root, which PyTorch names by its rank in the run, to its rank in the group."""
     root = group.group.rank_of(rank)
     if root is None:
         raise ValueError(f"rank {rank} is not in {group.name}")
@@ -288,14 +290,14 @@ def _root_in(group: ProcessGroup, rank: int) -> int:
 Numbers = int | Sequence[int] | None
 
 
-def chosen_places(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePlace] | None:
-    """Each PE of ``pes`` on each cube of ``cubes``, both a number or several; None where neither is given.
+def select_pes(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePlace] | None:
+    """Return each PE of ``pes`` on each cube of ``cubes``, both a number or several; None without both.
 
-    Without ``cubes``: on all. Without ``pes``: the lead PE.
+    Without ``cubes``: all cubes. Without ``pes``: the lead PE.
 
     Raises:
-        ValueError: for a cube or a PE that does not exist or is named twice, or none at all.
-        TypeError: for what is no whole number.
+        ValueError: for a cube or PE that does not exist or is named twice, or an empty list.
+        TypeError: for anything but whole numbers.
     """
     if cubes is None and pes is None:
         return None
@@ -304,12 +306,12 @@ def chosen_places(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[Pe
     return [PePlace(sip, cube, pe) for cube in of_sip for pe in of_cube]
 
 
-def allowed_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
-    """The PEs of a cube that may work for a collective, in order; none where all may.
+def check_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
+    """Return the PEs of a cube that may work for a collective, in ascending order; an empty tuple allows all.
 
     Raises:
-        ValueError: for one that does not exist or is named twice.
-        TypeError: for what is no whole number.
+        ValueError: for a PE that does not exist or is named twice.
+        TypeError: for anything but whole numbers.
     """
     if isinstance(pes, tuple | list | range) and not pes:
         return ()
@@ -340,7 +342,7 @@ NO_GROUP = -1
 
 
 class NonMember:
-    """What ``new_group`` returns on a rank that is not in the group."""
+    """Return value of ``new_group`` on a rank that is not in the group."""
 
     def __init__(self, number: int, sips: tuple[int, ...], window: dict[int, int]) -> None:
         self.number = number
@@ -358,7 +360,7 @@ class NonMember:
 
 
 class GroupMember:
-    """``new_group`` on a rank outside of the group returns what is equal to ``NON_GROUP_MEMBER``."""
+    """``NON_GROUP_MEMBER`` equals the return value of ``new_group`` on a rank outside of the group."""
 
     NON_GROUP_MEMBER = NonMember(NO_GROUP, (), {})
 
@@ -367,9 +369,9 @@ GroupHandle = ProcessGroup | NonMember
 
 
 class ProcessGroups:
-    """The process groups of SIP ``sip``, each with a window for its rings.
+    """The process groups of SIP ``sip``, each with a window of the TCM for its rings.
 
-    All ranks make and destroy groups in one order. ``note``: called with each that is made or destroyed, as text.
+    All ranks make and destroy groups in the same order. ``note``: called with the text of each such call.
     """
 
     def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
@@ -385,15 +387,15 @@ class ProcessGroups:
         self._live: dict[int, GroupHandle] = {}
 
     def make(self, ranks: Sequence[int] | None, pes: Sequence[int] = ()) -> GroupHandle:
-        """A group of these SIPs, in the order given; None: of all. ``pes``: of each cube, which may work for it.
+        """Make a group of the SIPs ``ranks``, in this order; None: all. ``pes``: the PEs of each cube that may work.
 
         Raises:
-            ValueError: for a rank or a PE that does not exist or is named twice, or no rank.
+            ValueError: for a rank or PE that does not exist or is named twice, or an empty list of ranks.
             ConfigError: when a SIP has no room for another group's rings.
         """
         sips, system = _checked(ranks, self._plan.system.n_sips), self._plan.system
-        allowed, number = allowed_pes(self._plan, pes), self._made
-        # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
+        allowed, number = check_pes(self._plan, pes), self._made
+        # Every run makes the group of all ranks; collectives that are wired before the run need no rings of the group.
         has_none = number == WORLD and not self._windows.count
         if self._made == MOST_GROUPS:
             raise ConfigError(f"new_group: a run has {MOST_GROUPS} groups at most, those that are destroyed included")
@@ -408,7 +410,7 @@ class ProcessGroups:
         return handle
 
     def destroy(self, handle: GroupHandle) -> None:
-        """Give back a group's window; its wirings must be closed.
+        """Free a group's window; its queue pairs must be closed.
 
         Raises:
             ValueError: for a group that was destroyed before.
@@ -420,11 +422,11 @@ class ProcessGroups:
         self._windows.give(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:
-        """Whether it was not destroyed."""
+        """Whether a group was not destroyed."""
         return self._live.get(handle.number) is handle
 
     def live(self) -> list[GroupHandle]:
-        """All that were not destroyed, in order."""
+        """All groups that were not destroyed, in order of creation."""
         return [*self._live.values()]
 
 

@@ -1,4 +1,4 @@
-"""What one rank notes of its collectives: a record each, for results, and their data, for the launcher's check."""
+"""Records of the collectives of one rank, for results; files of their data, for the launcher's check."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,10 +17,11 @@ from sipsim.records.report import SEND_RECV, PeakMemory, RunRecord
 
 
 class RunRecords:
-    """``runs``: of the collectives that have ended on a SIP, in the order of their ends. ``on_record``: told of each.
+    """Records and data files of the collectives of a SIP.
 
-    ``recorded_io_dir``: where their data go; empty: nowhere. A collective is numbered when it starts, as in the spans
-    and counters of the SIP. ``row``: of those that start now, as of a ``RunRecord``.
+    ``runs``: records in the order of the collectives' ends. ``on_record``: called with each record. A collective is
+    numbered when it starts, as in the spans and counters of the SIP. ``row``: of the collectives that start from now
+    on, as in a ``RunRecord``. ``recorded_io_dir``: directory of data files; empty: write none.
     """
 
     def __init__(self, sip: Sip, recorded_io_dir: str) -> None:
@@ -32,21 +33,22 @@ class RunRecords:
         self.on_record: Callable[[RunRecord], None] = lambda _record: None
         self.memory = PeakMemory()
 
-    def note_start(self, work: Work) -> None:
-        """A collective starts: its source has its values. Those without a row of their own have a number in common."""
+    def on_start(self, work: Work) -> None:
+        """Number a launch at its start, and save its source. Launches without a result row share the next number."""
         work.run, work.row = self._started, self.row
-        if work.has_own_row:
+        if work.is_reported:
             self._started += 1
             self._record_io(work, "in", work.call.source)
 
-    def note_end(self, work: Work) -> None:
-        """A collective with a row of its own, or a message from one rank to another, has ended."""
+    def on_end(self, work: Work) -> None:
+        """Save the result and add the record of a collective or message at its end."""
         self._record_io(work, "out", work.call.result)
         self.add(work.call, work, [work.times])
 
     def add(self, call: Call, last: Work, times: Sequence[WorkTimes], wrong: Mismatch | None = None) -> None:
-        """Add a completed call, by its last iteration and the times of all that count; sample memory, which is at its
-        peak now. ``wrong``: None if the result was not checked.
+        """Add the record of a completed call and sample the peak of memory.
+
+        ``last``: the last iteration. ``times``: of all iterations that count. ``wrong``: None without a check.
         """
         self.memory.sample()
         assert last.run is not None
@@ -83,7 +85,7 @@ class RunRecords:
         if tensor is None or not self._recorded_io_dir:
             return
         path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
-        # A schedule's tensor has no row a cube.
+        # A tensor of a schedule has no row per cube.
         n_rows = 1 if work.call.is_schedule else self._sip.plan.system.n_cubes
         rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
         try:

@@ -1,4 +1,4 @@
-"""The launches of one SIP, and the works, futures and events by which a host program waits for them."""
+"""Launches of one SIP; works, futures and events with which a host program waits for them."""
 
 import weakref
 from collections import defaultdict, deque
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.control import Launch
 from sipsim.chips.ahbm.host.layout import TensorBase
-from sipsim.chips.ahbm.host.memory import AddressSpace, translation_on
+from sipsim.chips.ahbm.host.memory import AddressSpace, address_translator
 from sipsim.chips.ahbm.host.tensor import TensorList
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
@@ -19,114 +19,107 @@ from sipsim.core.task import Task
 from sipsim.records.report import MOST_LAUNCHES, TL_WORDS, KernelUse, LaunchRecord, places_text
 
 
-class Outputs:
-    """The tensors that a launch writes, without keeping them: a script that drops one gets its memory back."""
+class WeakTensors:
+    """Weak references to the tensors that a launch writes: a script that drops a tensor frees its memory."""
 
     def __init__(self, result: Any) -> None:
         tensors = result.tensors if isinstance(result, TensorList) else [] if result is None else [result]
-        self._kept = [weakref.ref(tensor) for tensor in tensors]
+        self._references = [weakref.ref(tensor) for tensor in tensors]
 
     def tensors(self) -> list[Any]:
-        """All of them.
+        """The tensors.
 
         Raises:
-            RuntimeError: when one is gone.
+            RuntimeError: when the script has dropped one.
         """
-        found = [kept() for kept in self._kept]
+        found = [reference() for reference in self._references]
         if any(each is None for each in found):
             raise RuntimeError("a tensor of this collective is gone; keep it, or take the future before")
         return found
 
 
 class Future:
-    """The value of an asynchronous collective, or of a function of another future's, once the launch has ended."""
+    """Result of an asynchronous collective, available once its launch has ended, or a function of another future."""
 
     def __init__(self, work: "Work", compute: Callable[[], Any]) -> None:
         self._work = work
         self._compute = compute
-        self._known: list[Any] = []
+        self._values: list[Any] = []
 
     def done(self) -> bool:
-        """Whether :meth:`value` has one."""
+        """Whether the launch has ended, so that :meth:`value` returns."""
         return self._work.is_completed()
 
     def wait(self) -> Any:
-        """Block the host script until the launch has ended; the value."""
+        """Block the host script until the launch has ended, then return the value."""
         self._work.wait()
         return self.value()
 
     def value(self) -> Any:
-        """The tensors of a collective as a list, or what a function of :meth:`then` has returned.
+        """The tensors of a collective as a list, or the return value of the callback of :meth:`then`.
 
         Raises:
             RuntimeError: before the launch has ended.
         """
         if not self.done():
             raise RuntimeError("the future has no value yet; wait() for it")
-        if not self._known:
-            self._known.append(self._compute())
-        return self._known[0]
+        if not self._values:
+            self._values.append(self._compute())
+        return self._values[0]
 
     def then(self, callback: Callable[["Future"], Any]) -> "Future":
-        """A future with the value of ``callback(this future)``. The callback is host code: it runs once, when the
-        script first asks for that value with :meth:`wait` or :meth:`value`.
+        """Return a future whose value is ``callback(self)``. The callback is host code and runs once, in the first call
+        of :meth:`wait` or :meth:`value` of the returned future.
         """
         return Future(self._work, lambda: callback(self))
-
-
-def future_of(work: "Work", outputs: Outputs) -> Future:
-    """The future of a launch's tensors, which it keeps."""
-    tensors = outputs.tensors()
-    return Future(work, lambda: tensors)
 
 
 Ps = int
 NO_CALL = Call()
 BEFORE_START = "launch"
-"""The name, among those of commands, for the time that kernels wait before they start."""
+"""Name, among the names of commands, of the time between a launch and the start of its kernels."""
 
 
 class WorkTimes(NamedTuple):
-    """The start and end of a launch that has ended, and those of its kernels, as in :class:`Work`."""
+    """Start and end of a launch, and ``kernels_ps`` of :class:`Work`, in ps."""
 
     span_ps: tuple[Ps, Ps]
     kernels_ps: tuple[Ps, Ps] | None
 
 
 class Work:
-    """A launch that the host has made; ``what`` describes it in deadlock reports, ``name`` in results.
+    """A launch, as the host program waits for it; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``call``: the collective or message that it carries out; the call's tensors are dropped when the launch ends.
-    ``has_own_row``: the launch is a row of the result by itself; ``is_of_row``: it counts for a row. ``run``: the
-    number of its collective on this SIP. ``span``: the number of the span that released its end. ``ahead``: on how
-    many of its PEs an earlier launch has not ended, plus the number of other launches whose end it waits for.
-    ``followers``: the launches that count this one among those others.
-    ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
-    ``before_start_ps``: the time from the launch to a kernel's start, summed over its kernels. ``generation``: the
-    queue pairs that its kernels use. ``outputs``: the tensors that it writes. ``row``: as in a ``RunRecord``.
-    ``on_start``, ``on_end``: functions that are called with this launch when it starts and when it ends.
+    ``call``: the collective or message that the launch carries out; its tensors are dropped when the launch ends.
+    ``is_reported``: the launch makes a result row of its own. ``is_of_row``: its kernel times count for a result row.
+    ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end. ``n_blockers``: the
+    number of its PEs on which an earlier launch has not ended, plus the number of other launches for which it waits;
+    those have it among their ``followers``. ``kernels_ps``: start of the first kernel and end of the last one so far.
+    ``before_start_ps``: time from the launch to a kernel's start, summed over its kernels. ``generation``: of the queue
+    pairs that its kernels use. ``outputs``: the tensors that it writes. ``row``: as in a ``RunRecord``. ``on_start``,
+    ``on_end``: functions that are called with this launch when it starts and when it ends.
     """
 
     def __init__(
         self,
-        launcher: "KernelQueue",
+        stream: "Stream",
         name: str,
         what: str = "a collective",
         call: Call = NO_CALL,
         is_of_row: bool = False,
-        has_own_row: bool = False,
+        is_reported: bool = False,
     ) -> None:
-        self._queue = launcher
-        self.bridge = launcher.bridge
+        self._stream = stream
+        self.bridge = stream.bridge
         self.name = name
         self._what = what
         self.call = call
         self.is_of_row = is_of_row
-        self.has_own_row = has_own_row
+        self.is_reported = is_reported
         self.kernel: Callable[..., None] | None = None
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
-        self.ahead = 0
+        self.n_blockers = 0
         self.followers: list[Work] = []
         self.kernels_ps: tuple[Ps, Ps] | None = None
         self.kernel_ps: Ps = 0
@@ -136,7 +129,7 @@ class Work:
         self.start_ps: Ps = 0
         self.end_ps: Ps | None = None
         self.generation = 0
-        self.outputs = Outputs(None)
+        self.outputs = WeakTensors(None)
         self.run: int | None = None
         self.row: str | None = None
         self.on_start: Callable[[Work], None] | None = None
@@ -149,22 +142,23 @@ class Work:
 
     @property
     def times(self) -> WorkTimes:
-        """The times of a launch that has ended."""
+        """Start and end times; the launch must have ended."""
         return WorkTimes((self.start_ps, self.end_ps or 0), self.kernels_ps)
 
     def get_future(self) -> Future:
-        """The future of the tensors that it writes.
+        """Return a future of the tensors that the launch writes; the future keeps them alive.
 
         Raises:
-            RuntimeError: when one of them is gone.
+            RuntimeError: when the script has dropped one of them.
         """
-        return future_of(self, self.outputs)
+        tensors = self.outputs.tensors()
+        return Future(self, lambda: tensors)
 
     def result(self) -> list[Any]:
-        """The tensors that it writes, once it has ended.
+        """The tensors that the launch has written.
 
         Raises:
-            RuntimeError: before, or when one of them is gone.
+            RuntimeError: before the launch has ended, or when the script has dropped a tensor.
         """
         return list(self.get_future().value())
 
@@ -172,32 +166,32 @@ class Work:
     def wait(self) -> bool:
         """Block the host script until all its kernels have ended; always True, as in PyTorch."""
         if not self.is_completed():
-            host = self._queue.host_task()
+            host = self._stream.host_task()
             self.waiter = host
             host.wait(self._what)
         return True
 
     def note_kernel(self, start_ps: Ps, end_ps: Ps) -> None:
-        """A kernel has ended."""
+        """Count a kernel that has ended."""
         first_ps, last_ps = self.kernels_ps or (start_ps, end_ps)
         self.kernels_ps = min(first_ps, start_ps), max(last_ps, end_ps)
         self.kernel_ps += end_ps - self.start_ps
         self.before_start_ps += start_ps - self.start_ps
 
     def drop(self) -> None:
-        """Drop the references of a launch that has ended: a script that keeps the launch must not keep its tensors."""
+        """Drop all references of a launch that has ended: a script that keeps the work must not keep its tensors."""
         self.on_start = self.on_end = self.waiter = self.kernel = self.launch = None
         self.args = ()
         self.followers = []
         self.call = self.call._replace(source=None, result=None)
 
 
-class KernelQueue:
-    """The launches of one SIP, in the order in which the host made them on each PE.
+class Stream:
+    """All launches of one SIP: each PE runs its launches in the order in which the host made them.
 
-    A launch waits for the earlier ones that share a PE with it, and runs beside all others. ``space``: where tensors
-    lie. ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many launches have ended;
-    ``records``: of the first of these.
+    A launch waits for the earlier launches that share a PE with it, and overlaps with all others. ``space``: the
+    allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of launches that have
+    ended; ``records``: of the first ``MOST_LAUNCHES`` of these.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
@@ -208,14 +202,14 @@ class KernelQueue:
         self.records: list[LaunchRecord] = []
         self.ended = 0
         self.host: Task | None = None
-        self._of_pe: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
+        self._queue_of: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
         self._unfinished: dict[Work, None] = {}
         self._under_way = 0
         self._has_rows = False
         self._row: Work | None = None
 
     def host_task(self) -> Task:
-        """The task of the host script, the only one that may launch and wait.
+        """The task of the host script, the only task that may launch and wait.
 
         Raises:
             RuntimeError: when a kernel calls this.
@@ -231,23 +225,23 @@ class KernelQueue:
         return self._sip.engine.now_ps
 
     def unfinished(self) -> list[Work]:
-        """All launches that were made and have not ended, in order."""
+        """All launches that have not ended, in order."""
         return list(self._unfinished)
 
     def open_calls(self) -> list[OpenCall]:
-        """The collectives that have not ended, in order."""
+        """The collectives and messages that have not ended, in order."""
         return [
-            OpenCall(call.group, call.sips, call.number, call.text, self._behind(work))
+            OpenCall(call.group, call.sips, call.number, call.text, self._calls_before(work))
             for work in self._unfinished
             if (call := work.call).number
         ]
 
-    def _behind(self, work: Work) -> tuple[CallKey, ...]:
-        """The last call before ``work`` on each of its PEs, and the other calls whose end it waits for."""
+    def _calls_before(self, work: Work) -> tuple[CallKey, ...]:
+        """The last call before ``work`` on each of its PEs, and the other calls for whose end ``work`` waits."""
         found = {each: None for each in self._unfinished if work in each.followers and each.call.number}
         for place in work.places:
-            line = takewhile(lambda each: each is not work, self._of_pe[place])
-            found |= dict.fromkeys(deque((each for each in line if each.call.number), maxlen=1))
+            earlier = takewhile(lambda each: each is not work, self._queue_of[place])
+            found |= dict.fromkeys(deque((each for each in earlier if each.call.number), maxlen=1))
         return tuple((each.call.group, each.call.number) for each in found)
 
     def launch(
@@ -258,7 +252,7 @@ class KernelQueue:
         places: Sequence[PePlace] | None = None,
         after: Iterable[Work] = (),
     ) -> None:
-        """Run ``kernel(*args, tl)`` on ``places``, once the earlier launches on these PEs and in ``after`` have ended.
+        """Queue ``kernel(*args, tl)`` on ``places``, behind earlier launches on these PEs and the launches ``after``.
 
         Tensors among ``args`` are passed as typed addresses, and stay allocated until the launch has ended. A launch
         without places ends as soon as it starts.
@@ -268,14 +262,14 @@ class KernelQueue:
         work.kernel, work.args = kernel, args
         work.places = self.places if places is None else places
         for place in work.places:
-            line = self._of_pe[place]
-            work.ahead += bool(line)
-            line.append(work)
+            queue = self._queue_of[place]
+            work.n_blockers += bool(queue)
+            queue.append(work)
         for other in after:
             if not other.is_completed():
-                work.ahead += 1
+                work.n_blockers += 1
                 other.followers.append(work)
-        if not work.ahead:
+        if not work.n_blockers:
             self._start(work, host.span)
 
     def _start(self, work: Work, cause: int) -> None:
@@ -298,8 +292,8 @@ class KernelQueue:
         work.launch = self._sip.launch(places, begin, done, span, work.run)
 
     def _mark(self, work: Work) -> None:
-        """Begin the counters of a launch that is a row by itself; launches between such rows count for none."""
-        if work.has_own_row:
+        """Reset the usage counters for a launch with a result row; launches between such rows count for no row."""
+        if work.is_reported:
             self._has_rows, self._row = True, work
             self._sip.usage.mark(1)
         elif self._has_rows and self._row is None:
@@ -309,7 +303,7 @@ class KernelQueue:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
         pe.ipcq.use(work.generation, work.call.text if work.call.is_schedule else "")
-        tl = TL(pe, translation_on(pe, self.space, self._sip.checker is not None))
+        tl = TL(pe, address_translator(pe, self.space, self._sip.checker is not None))
         assert kernel is not None
 
         def body() -> None:
@@ -343,12 +337,12 @@ class KernelQueue:
         followers = work.followers
         work.drop()
         for place in work.places:
-            self._let_next_on(place, work.span)
+            self._advance(place, work.span)
         for follower in followers:
-            self._one_less_ahead(follower, work.span)
+            self._unblock(follower, work.span)
 
     def _record(self, work: Work) -> None:
-        """Count its kernels, and what they waited for."""
+        """Record the launch, and count its kernels and the time that they waited, by command."""
         assert work.end_ps is not None
         waited_ps: defaultdict[str, Ps] = defaultdict(int)
         for place in work.places:
@@ -379,15 +373,15 @@ class KernelQueue:
             )
         )
 
-    def _let_next_on(self, place: PePlace, cause: int) -> None:
-        line = self._of_pe[place]
-        line.popleft()
-        if line:
-            self._one_less_ahead(line[0], cause)
+    def _advance(self, place: PePlace, cause: int) -> None:
+        queue = self._queue_of[place]
+        queue.popleft()
+        if queue:
+            self._unblock(queue[0], cause)
 
-    def _one_less_ahead(self, work: Work, cause: int) -> None:
-        work.ahead -= 1
-        if not work.ahead:
+    def _unblock(self, work: Work, cause: int) -> None:
+        work.n_blockers -= 1
+        if not work.n_blockers:
             self._start(work, cause)
 
 
@@ -395,16 +389,16 @@ PS_PER_MS = 10**9
 
 
 class Event:
-    """A point in the launches of ``queue``, once :meth:`record` has been called; the last call counts.
+    """Point in the launches of a SIP, set by the last call of :meth:`record`.
 
-    Names, defaults and kinds of errors are those of ``torch.Event``. There are no streams: an event stands behind all
-    launches and collectives of its SIP that were made before it. Its time is that at which the last launch before it
-    has ended, as the host knows it, or that of the call if all had ended: host code takes no time.
+    Names, defaults and kinds of errors are those of ``torch.Event``. A SIP has one stream, so the launches before an
+    event are all launches and collectives that the SIP has made so far. The event's time is the end of the last of
+    these, or the time of :meth:`record` if all had ended: host code takes no time.
     """
 
-    def __init__(self, queue: KernelQueue, enable_timing: bool = False) -> None:
-        self._queue = queue
-        self.bridge = queue.bridge
+    def __init__(self, stream: Stream, enable_timing: bool = False) -> None:
+        self._stream = stream
+        self.bridge = stream.bridge
         self.enable_timing = enable_timing
         self._is_recorded = False
         self._since_ps: Ps = 0
@@ -412,31 +406,31 @@ class Event:
 
     @host_call
     def record(self) -> None:
-        """Stand behind all launches and collectives that were made so far on this SIP."""
-        self._queue.host_task()
-        self._since_ps, self._before = self._queue.now_ps, self._queue.unfinished()
+        """Set the event behind all launches and collectives that this SIP has made so far."""
+        self._stream.host_task()
+        self._since_ps, self._before = self._stream.now_ps, self._stream.unfinished()
         self._is_recorded = True
 
     def query(self) -> bool:
-        """Whether all that was launched before it has ended; True where it was never recorded, as in PyTorch."""
+        """Whether all launches before the event have ended; True before :meth:`record`, as in PyTorch."""
         return all(work.is_completed() for work in self._before)
 
     @host_call
     def synchronize(self) -> None:
-        """Block the host script until all that was launched before it has ended."""
+        """Block the host script until all launches before the event have ended."""
         for work in self._before:
             work.wait()
 
     def wait(self) -> None:
-        """Let what is launched from now on start behind it. As host code takes no time, the host itself waits."""
+        """Start all further launches after the event. Host code takes no time, so the host itself waits."""
         self.synchronize()
 
     @property
     def time_ps(self) -> Ps:
-        """The simulated time of the point, in ps.
+        """Simulated time of the event, in ps.
 
         Raises:
-            RuntimeError: before it is recorded, or before all that was launched before it has ended.
+            RuntimeError: before :meth:`record`, or while a launch before the event has not ended.
         """
         if not self._is_recorded:
             raise RuntimeError("the event must be recorded before it has a time; call record()")
@@ -445,10 +439,10 @@ class Event:
         return max([self._since_ps, *(work.end_ps or 0 for work in self._before)])
 
     def elapsed_time(self, end_event: "Event") -> float:
-        """Simulated milliseconds from this event to ``end_event``, exact in ``time_ps``.
+        """Simulated milliseconds from this event to ``end_event``; ``time_ps`` is exact.
 
         Raises:
-            RuntimeError: unless both are made with ``enable_timing=True``, recorded and completed.
+            RuntimeError: unless both events are made with ``enable_timing=True``, recorded and completed.
         """
         both = self, end_event
         if not all(event.enable_timing for event in both):

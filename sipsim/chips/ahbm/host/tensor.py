@@ -1,7 +1,7 @@
-"""Tensors of a SIP: their shards in simulated memory, copies between host and device, views of rows, and lists.
+"""Tensors of a SIP: shards in simulated memory, copies between host and device, views of rows, and lists of tensors.
 
-Host copies take no simulated time. A tensor is one range of virtual addresses; each PE's shard is
-contiguous in it and lies in that PE's HBM. Copies have the same addresses
+Host copies take no simulated time. A tensor has one range of virtual addresses. Each PE's shard is contiguous in this
+range and lies in the PE's HBM. All copies of a shard have the same addresses
 (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
 """
 
@@ -34,9 +34,9 @@ from sipsim.core.dtypes import DType
 
 
 class Tensor(TensorMath):
-    """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``, of ``shard_shape`` on a PE.
+    """Tensor in simulated memory: ``shape`` elements of ``dtype`` with layout ``dp``; ``shard_shape`` is a PE's part.
 
-    ``shards``: its blocks in the order of addresses, each on one PE or in copies on several. A view (:meth:`narrow`)
+    ``shards``: the blocks in the order of addresses, each on one PE or with copies on several. A view (:meth:`narrow`)
     has some of the shards, or a part of one, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
 
     Raises:
@@ -69,12 +69,12 @@ class Tensor(TensorMath):
         return self.shards[0].va
 
     def elements_per_pe(self) -> int:
-        """Elements of one shard."""
+        """Number of elements of one shard."""
         return self.numel() // len(self.shards)
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite with another tensor's elements, converted as by :func:`~sipsim.core.arithmetic.operations.cast`.
+        """Overwrite all elements with those of ``source``, converted as by ``tl.cast``.
 
         Raises:
             ValueError: when the shapes differ.
@@ -88,10 +88,10 @@ class Tensor(TensorMath):
 
     @host_call
     def fill_(self, value: float) -> "Tensor":
-        """Set every element, converted as by :meth:`copy_`.
+        """Set every element to ``value``, converted as in :meth:`copy_`.
 
         Raises:
-            TypeError: for what is no number.
+            TypeError: when ``value`` is not a number.
         """
         if np.ndim(value) or np.asarray(value).dtype.kind in NO_NUMBERS:
             raise TypeError(f"fill_({value!r}): give a number")
@@ -99,50 +99,50 @@ class Tensor(TensorMath):
 
     @host_call
     def tobytes(self) -> bytes:
-        """All elements in order, little endian; of copy 0."""
+        """All elements in order, little endian, from copy 0."""
         return self._read([shard.pa for shard in self.shards]).tobytes()
 
     @host_call
     def numpy(self) -> Array:
-        """A copy on the host, of copy 0 of a replicated tensor."""
+        """All elements as a new array on the host, from copy 0."""
         return self._read([shard.pa for shard in self.shards])
 
     @host_call
     def copies(self) -> list[Array]:
-        """Every copy of a replicated tensor, on the host; of others, the only one."""
+        """Every copy of a replicated tensor as an array on the host; a list of one without replication."""
         return [
             self._read(copy) for copy in zip(*([b.pa for b in shard.blocks()] for shard in self.shards), strict=True)
         ]
 
     def _read(self, addresses: Sequence[int]) -> Array:
-        """The tensor from its blocks at these addresses."""
+        """Read the blocks at these physical addresses and join them into the tensor's shape."""
         data = b"".join(self._memory.read(pa, self.shards[0].nbytes) for pa in addresses)
         return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
-        """A copy on the host, as a host tensor."""
+        """All elements as a new host tensor."""
         return HostTensor(self.numpy())
 
     def pointer(self) -> Pointer:
         return Pointer(self.va, self.dtype)
 
     def narrow(self, dim: int, start: int, length: int) -> "Tensor":
-        """``length`` rows from ``start`` on, as a view: a tensor in the same memory. ``dim`` is 0.
+        """Return a view of ``length`` rows from row ``start``: a tensor in the same memory. ``dim`` must be 0.
 
         Raises:
             ValueError: for another dimension, a tensor that is not split by rows alone, or a view that begins or ends
                 inside several blocks.
-            IndexError: for rows that do not exist, or none.
+            IndexError: for rows that do not exist, or a ``length`` below 1.
         """
         if dim != 0:
             raise ValueError(f"narrow(dim={dim}): views are of rows, dim 0")
         return self._view(whole("narrow: start", start), whole("narrow: length", length))
 
     def chunk(self, chunks: int) -> "list[Tensor]":
-        """The rows in so many equal parts, as views.
+        """Split the rows into ``chunks`` equal views.
 
         Raises:
-            ValueError: when the rows cannot be shared equally, or a part is no view (:meth:`narrow`).
+            ValueError: when the rows cannot be split equally, or :meth:`narrow` refuses a part.
         """
         chunks = whole("chunk: chunks", chunks)
         if chunks < 1 or self.shape[0] % chunks:
@@ -176,10 +176,10 @@ class Tensor(TensorMath):
 
 
 class TensorList(TensorBase):
-    """Tensors of one shape, type and layout that a collective takes as one, one after the other.
+    """Tensors of one shape, type and layout that a collective treats as one tensor, in the order of the list.
 
     Raises:
-        ValueError: for none, or tensors that differ.
+        ValueError: for an empty list, or tensors that differ in shape, type or layout.
     """
 
     dp: PartLayout
@@ -189,8 +189,8 @@ class TensorList(TensorBase):
             raise ValueError("a list of tensors is empty; give one for each rank of the group")
         first = tensors[0]
         for number, other in enumerate(tensors):
-            ways = ((each.shape, str(each.dtype), each.dp.places(), each.dp.blocks()) for each in (first, other))
-            if len({repr(way) for way in ways}) > 1:
+            kinds = ((each.shape, str(each.dtype), each.dp.places(), each.dp.blocks()) for each in (first, other))
+            if len({repr(kind) for kind in kinds}) > 1:
                 raise ValueError(
                     f"tensors of a list have one shape, type and layout; "
                     f"number 0 is {first!r}, number {number} {other!r}"
@@ -205,16 +205,16 @@ class TensorList(TensorBase):
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
 
     def ranges(self) -> list[Range]:
-        """The ranges of the virtual addresses of each tensor."""
+        """Ranges of virtual addresses of all tensors, in the order of the list."""
         return [each for tensor in self.tensors for each in tensor.ranges()]
 
     def numpy(self) -> Array:
-        """All on the host, as one array."""
+        """All tensors stacked into one array on the host."""
         return np.stack([each.numpy() for each in self.tensors])
 
 
 def device_tensor(name: str, tensor: Any) -> Any:
-    """The argument of a call that needs a tensor of the device, checked. ``name``: the call's.
+    """Return ``tensor`` if it lies on the device. ``name``: of the call, for the message.
 
     Raises:
         TypeError: for anything else.
@@ -226,11 +226,11 @@ def device_tensor(name: str, tensor: Any) -> Any:
 
 
 def as_one(name: str, tensor: Any) -> Any:
-    """The source or result of a collective as one tensor: a list becomes one, a tensor or None stays as it is.
+    """Return the source or result of a collective: a list of tensors as a :class:`TensorList`, a tensor or None as is.
 
     Raises:
         TypeError: for anything else.
-        ValueError: for a list that cannot be one.
+        ValueError: for a list whose tensors differ, or an empty one.
     """
     for each in tensor if isinstance(tensor, list | tuple) else () if tensor is None else (tensor,):
         device_tensor(name, each)

@@ -1,45 +1,44 @@
-"""The kernels behind the operations of tensors. Each PE works on its own block, in pieces that its TCM holds.
+"""Kernels of the operations of tensors. Each PE processes its block in pieces that fit the TCM.
 
-While PE_MATH works on a piece, the next one is read and the one before is written.
+While PE_MATH processes a piece, the next piece is loaded and the previous one is stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sipsim.chips.ahbm.host.layout import Place
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.tl.language import TL
 
 PIECE_BYTES = 65536
-"""Of one operand: with what is read ahead and the results it fills some 0.5 MiB of the TCM."""
-Place = tuple[int, int]
-"""(cube, PE)."""
+"""Bytes per piece of one operand: with the pieces loaded ahead and the results, about 0.5 MiB of the TCM."""
 
 
-class Copy(NamedTuple):
-    """``nbytes`` from ``begin`` of one tensor to ``end`` of another one, in bytes from their first elements."""
+class CopyRange(NamedTuple):
+    """Copy of ``nbytes`` from offset ``begin`` of one tensor to offset ``end`` of another, in bytes."""
 
     begin: int
     end: int
     nbytes: int
 
 
-class Blocks(NamedTuple):
-    """Where a PE finds its block of a tensor: bytes from cube to cube, and from PE to PE; 0 where it is replicated."""
+class BlockStrides(NamedTuple):
+    """Address strides of a tensor's blocks, in bytes: from cube to cube and from PE to PE; 0 on a replicated level."""
 
     cube_bytes: int
     pe_bytes: int
 
     def of(self, ptr: Pointer, tl: "TL") -> Pointer:
-        """The address of the block of the kernel's PE."""
+        """Return the address of the block of the kernel's PE; ``ptr``: of the tensor."""
         return ptr + (tl.program_id(1) * self.cube_bytes + tl.program_id(0) * self.pe_bytes)
 
 
 def elementwise(
-    function: Callable[..., TensorHandle], blocks: Sequence[Blocks], n_elem: int, *ptrs_and_tl: Any
+    function: Callable[..., TensorHandle], blocks: Sequence[BlockStrides], n_elem: int, *ptrs_and_tl: Any
 ) -> None:
-    """``function(tl, *values)`` of blocks of ``n_elem`` elements each. The last of the addresses is the result's."""
+    """Compute ``function(tl, *values)`` on blocks of ``n_elem`` elements. The last address is the result's."""
     *ptrs, tl = ptrs_and_tl
     *sources, target = [each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True)]
     most = PIECE_BYTES // max(each.dtype.itemsize for each in (*sources, target))
@@ -49,11 +48,12 @@ def elementwise(
 
 
 def by_rows(
-    function: Callable[..., TensorHandle], blocks: Sequence[Blocks], shape: tuple[int, int], *ptrs_and_tl: Any
+    function: Callable[..., TensorHandle], blocks: Sequence[BlockStrides], shape: tuple[int, int], *ptrs_and_tl: Any
 ) -> None:
-    """``function(tl, values)`` of whole rows of a block of ``shape``; of the result, too, which has the same shape.
+    """Compute ``function(tl, values)`` on whole rows of a block of ``shape``; the result has the same shape.
 
-    Between the two addresses may be that of one row, which ``function`` gets as its last argument.
+    Arguments: the addresses of source and result. Between them may be the address of one row of ``shape[1]`` elements,
+    which ``function`` gets as its last argument.
     """
     source_ptr, *row_ptrs, target_ptr, tl = ptrs_and_tl
     source, target = blocks[0].of(source_ptr, tl), blocks[-1].of(target_ptr, tl)
@@ -66,26 +66,25 @@ def by_rows(
 
 
 def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
-    """Of each row, in f32: ``exp(x - max) / sum(exp(x - max))``, rounded to the type of ``values``."""
+    """Softmax of each row in f32, rounded to the type of ``values``: ``exp(x - max) / sum(exp(x - max))``."""
     x = values.to("f32")
     powers = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
     return (powers / tl.sum(powers, axis=1, keep_dims=True)).to(values.dtype)
 
 
-def matmul(
-    blocks: Sequence[Blocks], shape: tuple[int, int, int], a_ptr: Pointer, b_ptr: Pointer, c_ptr: Pointer, tl: "TL"
-) -> None:
-    """The product of the PE's blocks of two matrices, (M, K) and (K, N)."""
-    a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, (a_ptr, b_ptr, c_ptr), strict=True))
+def matmul(blocks: Sequence[BlockStrides], shape: tuple[int, int, int], *ptrs_and_tl: Any) -> None:
+    """Multiply the PE's blocks of two matrices, (M, K) and (K, N); addresses of both and of the result, then ``tl``."""
+    *ptrs, tl = ptrs_and_tl
+    a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
     tl.gemm(a, b, c, shape)
 
 
-def copy(copies: Mapping[Place, Sequence[Copy]], source: Pointer, target: Pointer, tl: "TL") -> None:
-    """Copy what is listed for the PE, from whatever blocks of ``source`` have it to its block of ``target``."""
+def copy(copies: Mapping[Place, Sequence[CopyRange]], source: Pointer, target: Pointer, tl: "TL") -> None:
+    """Carry out the copies listed for the PE: from any blocks of ``source`` to its block of ``target``."""
     itemsize = source.dtype.itemsize
     most = PIECE_BYTES // itemsize * itemsize
     cut = [
-        Copy(begin + skipped, end + skipped, min(most, nbytes - skipped))
+        CopyRange(begin + skipped, end + skipped, min(most, nbytes - skipped))
         for begin, end, nbytes in copies[tl.program_id(1), tl.program_id(0)]
         for skipped in range(0, nbytes, most)
     ]
@@ -97,7 +96,7 @@ def copy(copies: Mapping[Place, Sequence[Copy]], source: Pointer, target: Pointe
 def _read_ahead(
     pieces: Sequence[tuple[int, tuple[int, ...]]], sources: Sequence[Pointer], tl: "TL"
 ) -> Iterator[tuple[int, list[TensorHandle]]]:
-    """The values of each piece, (first element, shape), of all sources, while the next piece is read."""
+    """Yield the values of each piece, (first element, shape), from all sources while the next piece is loaded."""
 
     def start(piece: tuple[int, tuple[int, ...]]) -> list[Any]:
         first, dims = piece

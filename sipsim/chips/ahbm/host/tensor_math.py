@@ -1,7 +1,7 @@
-"""The operations of tensors: each launches a kernel on the PEs that hold them, and waits for it in simulated time.
+"""Operations of tensors: each launches a kernel on the PEs that hold the tensors, and waits in simulated time.
 
-The words of ``tl`` say what is computed (:mod:`sipsim.core.arithmetic`). The result is a new tensor with the layout of
-the operands (of a product: :func:`product_layout`); its memory is made in no time, as by ``torch.empty``.
+The kernels compute with words of ``tl`` (:mod:`sipsim.core.arithmetic`). The result is a new tensor with the layout of
+the operands (of a product: :func:`product_layout`); its allocation takes no simulated time, as ``torch.empty``.
 """
 
 import math
@@ -13,24 +13,24 @@ from math import prod
 from typing import Any, Protocol, TypeVar
 
 from sipsim.chips.ahbm.host import tensor_kernels as kernels
-from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, PartLayout, TensorBase
-from sipsim.chips.ahbm.host.tensor_kernels import Blocks, Copy, Place
+from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, PartLayout, Place, TensorBase
+from sipsim.chips.ahbm.host.tensor_kernels import BlockStrides, CopyRange
 from sipsim.chips.ahbm.tl.arguments import as_number
 from sipsim.core.dtypes import DType, dtype_of
 from sipsim.core.errors import KernelError
 
 
-def blocks_of(dp: DPPolicy, block_bytes: int) -> Blocks:
-    """Where each PE finds its block of a tensor."""
+def blocks_of(dp: DPPolicy, block_bytes: int) -> BlockStrides:
+    """Return the address strides of a tensor's blocks of ``block_bytes``."""
     of_cube = 1 if dp.pe == COPIES else dp.num_pes
-    return Blocks(0 if dp.cube == COPIES else of_cube * block_bytes, 0 if dp.pe == COPIES else block_bytes)
+    return BlockStrides(0 if dp.cube == COPIES else of_cube * block_bytes, 0 if dp.pe == COPIES else block_bytes)
 
 
 def product_layout(a: DPPolicy, b: DPPolicy) -> DPPolicy:
-    """The layout of ``a @ b``: rows as those of ``a``, columns as those of ``b``.
+    """Return the layout of ``a @ b``: rows laid out as in ``a``, columns as in ``b``.
 
     Raises:
-        ValueError: when they lie on other PEs, or a PE has not what its block of the result needs.
+        ValueError: when the operands lie on different PEs, or a PE lacks elements that its block of the result needs.
     """
     if (a.num_cubes, a.num_pes) != (b.num_cubes, b.num_pes):
         raise ValueError(
@@ -54,15 +54,15 @@ def _level(name: str, a: str, b: str) -> str:
 
 def row_copies(
     source: DPPolicy, shape: tuple[int, ...], target: DPPolicy, rows: list[int], itemsize: int
-) -> dict[Place, list[Copy]]:
-    """For each PE of the target, what it copies from the source: its rows, those that follow each other in one piece.
+) -> dict[Place, list[CopyRange]]:
+    """For each PE of the target, the copies that fill its rows from the source; adjacent rows are one copy.
 
-    ``rows``: of the source, in the order of the target's. Both have their columns split in the same way.
+    ``rows``: of the source, in the order of the target's. Both layouts split columns alike.
     """
     of_source, of_target = source.block_shape(shape), target.block_shape((len(rows), *shape[1:]))
     nbytes = prod(of_source[1:]) * itemsize
     here, there = (blocks_of(dp, nbytes * block[0]) for dp, block in ((source, of_source), (target, of_target)))
-    copies: dict[Place, list[Copy]] = {}
+    copies: dict[Place, list[CopyRange]] = {}
     for cube, pe in product(range(target.num_cubes), range(target.num_pes)):
         first, mine = _part(target, cube, pe) * of_target[0], copies.setdefault((cube, pe), [])
         end = cube * there.cube_bytes + pe * there.pe_bytes
@@ -74,19 +74,19 @@ def row_copies(
             if last is not None and within and last.begin + last.nbytes == begin:
                 mine[-1] = last._replace(nbytes=last.nbytes + nbytes)
             else:
-                mine.append(Copy(begin, end, nbytes))
+                mine.append(CopyRange(begin, end, nbytes))
             end += nbytes
     return copies
 
 
 def _part(dp: DPPolicy, cube: int, pe: int) -> int:
-    """Which part of the rows a PE has."""
+    """Number of the part of the rows that a PE has."""
     part = cube if dp.cube == ROWS else 0
     return part * dp.num_pes + pe if dp.pe == ROWS else part
 
 
 def _place(dp: DPPolicy, part: int, cube: int, pe: int) -> Place:
-    """The PE with a part of the rows, and of the columns those of a PE: at levels that do not split rows, that PE's."""
+    """The PE that has a part of the rows and the same columns as PE ``pe`` of cube ``cube``."""
     if dp.pe == ROWS:
         part, pe = divmod(part, dp.num_pes)
     return (part if dp.cube == ROWS else cube), pe
@@ -99,30 +99,30 @@ Kernel = Callable[..., None]
 
 
 class Device(Protocol):
-    """The SIP that tensors lie on."""
+    """The SIP on which tensors lie."""
 
     def empty(self, *shape: Any, dtype: object, dp: DPPolicy | None) -> Any:
-        """A new tensor."""
+        """Allocate a tensor."""
 
     def launch(self, kernel: Callable[..., None], *args: object, cubes: Any, pes: Any) -> object:
-        """Run a kernel on PEs, and wait."""
+        """Run a kernel on PEs and wait for its end."""
 
 
 class TensorMath(TensorBase):
-    """What a tensor can compute. ``device``: where it lies."""
+    """Operations of a tensor. ``device``: the SIP on which it lies."""
 
     device: Device
     shard_shape: Shape
     dp: DPPolicy
 
     def __matmul__(self: T, other: T) -> T:
-        """The product of two matrices, (M, K) and (K, N) of one type, in that type; sums accumulate in f32 or i32.
+        """Product of two matrices of one type, (M, K) and (K, N), in the same type; sums accumulate in f32 or i32.
 
-        On each level of the layout one is replicated, and the other split: the rows of ``self``, or the columns of
-        ``other``; or both are replicated.
+        On each level of the layout, ``self`` is split by rows and ``other`` replicated, or ``self`` is replicated and
+        ``other`` split by columns, or both are replicated.
 
         Raises:
-            TypeError: for what is no tensor, or one of another type.
+            TypeError: when ``other`` is not a tensor of the same type.
             ValueError: for shapes or layouts that do not fit.
         """
         _check_type("@", self, other)
@@ -137,7 +137,7 @@ class TensorMath(TensorBase):
     matmul = __matmul__
 
     def __add__(self: T, other: T | Number) -> T:
-        """Element by element. ``other``: a tensor of the same shape and layout, a replicated row for all rows, or a
+        """Elementwise sum. ``other``: a tensor of the same shape and layout, a replicated row for all rows, or a
         number, which is rounded to the type."""
         return self._joined("+", operator.add, other)
 
@@ -157,11 +157,11 @@ class TensorMath(TensorBase):
         return self._joined("*", operator.mul, other)
 
     def relu(self: T) -> T:
-        """The larger of each element and 0."""
+        """Elementwise maximum of the tensor and 0."""
         return self._mapped("relu", lambda tl, x: tl.relu(x), self._new(self.shape, self.dp))
 
     def gelu(self: T) -> T:
-        """GELU by its tanh form, of floats.
+        """GELU of each element, in the tanh form.
 
         Raises:
             TypeError: for integers.
@@ -170,7 +170,7 @@ class TensorMath(TensorBase):
         return self._mapped("gelu", lambda tl, x: tl.gelu(x), self._new(self.shape, self.dp))
 
     def softmax(self: T, dim: int = -1) -> T:
-        """Along the last dimension, in f32, rounded to the type.
+        """Softmax along the last dimension, computed in f32 and rounded to the tensor's type.
 
         Raises:
             TypeError: for integers.
@@ -182,20 +182,20 @@ class TensorMath(TensorBase):
         return self._by_rows("softmax", kernels.softmax)
 
     def to(self: T, dtype: object) -> T:
-        """The elements in another type, rounded as by ``tl.cast``; itself in its own type."""
+        """Convert to another type, rounded as by ``tl.cast``; return the tensor itself for its own type."""
         kind = dtype_of(dtype)
         if kind is self.dtype:
             return self
         return self._mapped("to", lambda tl, x: tl.cast(x, kind), self._new(self.shape, self.dp, kind))
 
     def __getitem__(self: T, index: object) -> T:
-        """Rows: one (without the first dimension, replicated), those of a slice, or of a list of numbers.
+        """Copy rows into a new tensor: one row (replicated, without the first dimension), a slice, or a list.
 
-        Several rows are laid out as the tensor is, if their number can be split so, else they are replicated.
+        Several rows get the tensor's layout if it can split their number; else they are replicated.
 
         Raises:
-            TypeError: for another index.
-            IndexError: for a row that does not exist, or none.
+            TypeError: for an index of another kind.
+            IndexError: for a row that does not exist, or an empty selection.
         """
         _check_whole(self)
         rows, is_one = _rows_of(index, self.shape[0]), not isinstance(index, slice | Collection)
@@ -243,7 +243,7 @@ class TensorMath(TensorBase):
             raise TypeError(f"{name} takes floats, not {self.dtype}; write tensor.to('f32')")
 
     def _layout_of_rows(self, rows: list[int], is_one: bool) -> DPPolicy:
-        """That of the tensor; where it would split rows that it cannot, they are replicated instead."""
+        """The tensor's layout, with rows replicated where their number cannot be split."""
         if is_one and self.dp.parts(COLUMNS) > 1:
             raise ValueError(f"one row of {_text(self)}, whose columns are split; take tensor[{rows[0]}:{rows[0] + 1}]")
         if not is_one and len(rows) % self.dp.parts(ROWS) == 0:
@@ -252,7 +252,7 @@ class TensorMath(TensorBase):
         return DPPolicy(cube, pe, self.dp.num_cubes, self.dp.num_pes)
 
 
-def _blocks(tensors: tuple[TensorMath, ...]) -> tuple[Blocks, ...]:
+def _blocks(tensors: tuple[TensorMath, ...]) -> tuple[BlockStrides, ...]:
     return tuple(blocks_of(each.dp, math.prod(each.shard_shape) * each.dtype.itemsize) for each in tensors)
 
 
@@ -262,7 +262,7 @@ def _launch_elementwise(name: str, function: Callable[..., Any], tensors: tuple[
 
 
 def _launch(name: str, kernel: Kernel, tensors: tuple[TensorMath, ...]) -> None:
-    """Run a kernel on the PEs that hold the last of the tensors; reports call it ``name``."""
+    """Run a kernel on the PEs of the last tensor, which is the result. ``name``: of the launch in reports."""
 
     def run(*args: object) -> None:
         kernel(*args)
@@ -287,7 +287,7 @@ def _check_type(name: str, a: TensorMath, b: object) -> None:
 
 
 def _number(name: str, value: object, dtype: DType) -> Number:
-    """A number that fits the type."""
+    """Return ``value`` as a number of the type."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"a {name} b takes a tensor of the device or a number, not {type(value).__name__}")
     try:
@@ -297,7 +297,7 @@ def _number(name: str, value: object, dtype: DType) -> Number:
 
 
 def _rows_of(index: object, count: int) -> list[int]:
-    """The numbers of the rows, from 0."""
+    """The row numbers that an index of a tensor of ``count`` rows selects, from 0."""
     if isinstance(index, slice):
         rows = list(range(*index.indices(count)))
     else:

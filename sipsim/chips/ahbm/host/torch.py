@@ -1,4 +1,4 @@
-"""The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
+"""The object that host scripts get as ``torch``: a part of PyTorch's API."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ import numpy as np
 from sipsim.chips.ahbm.host.distributed import Distributed
 from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor
 from sipsim.chips.ahbm.host.memory import AddressSpace
-from sipsim.chips.ahbm.host.process_groups import Numbers, chosen_places
-from sipsim.chips.ahbm.host.stream import Event, KernelQueue, Work
+from sipsim.chips.ahbm.host.process_groups import Numbers, select_pes
+from sipsim.chips.ahbm.host.stream import Event, Stream, Work
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import Bridge, host_call
@@ -21,9 +21,10 @@ from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
 
 
 class Torch:
-    """One rank's view of its SIP. Its factories make device tensors; ``from_numpy`` makes host tensors.
+    """``torch`` of one rank. Factories such as ``zeros`` make device tensors; ``from_numpy`` makes host tensors.
 
-    ``bridge``: how the host program runs; as a greenlet unless given.
+    ``recorded_io_dir``: directory for the data of collectives, empty for none. ``bridge``: connects the host program to
+    the simulation; a greenlet bridge by default.
     """
 
     float16 = DTYPES["f16"]
@@ -36,10 +37,10 @@ class Torch:
         self._sip = sip
         self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge, sip.page_table)
         self.bridge = self.space.bridge
-        self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
+        self.kernels = Stream(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
-        self.distributed.tensors_on(self)
-        # What PyTorch has beside the generic names, for scripts that use these.
+        self.distributed.set_device(self)
+        # Aliases of PyTorch, for scripts that use them.
         self.ahbm = SimpleNamespace(row=self.distributed.row)
         self.cuda = self.accelerator = SimpleNamespace(Event=self.Event, synchronize=self.synchronize)
 
@@ -52,9 +53,9 @@ class Torch:
 
     @host_call
     def zeros(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
-        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a block of rows per cube.
+        """Return a device tensor of zeros. ``shape``: one tuple, or sizes. ``dp``: by default a block of rows per cube.
 
-        ``dtype``: f16 if none is named, as on the command line, and not PyTorch's f32.
+        ``dtype``: f16 by default, as on the command line; PyTorch's default is f32.
         """
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
         policy = DPPolicy(num_cubes=self._sip.plan.system.n_cubes) if dp is None else dp
@@ -72,21 +73,21 @@ class Torch:
     empty = zeros
 
     def ones(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
-        """A device tensor of ones."""
+        """Return a device tensor of ones."""
         return self.zeros(*shape, dtype=dtype, dp=dp).fill_(1)
 
     def full(
         self, shape: tuple[int, ...], value: float, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None
     ) -> Tensor:
-        """A device tensor of one value."""
+        """Return a device tensor whose elements are all ``value``."""
         return self.zeros(shape, dtype=dtype, dp=dp).fill_(value)
 
     @host_call
     def from_numpy(self, array: "np.ndarray[Any, Any]") -> HostTensor:
-        """A host tensor over a NumPy array.
+        """Return a host tensor that shares the memory of a NumPy array.
 
         Raises:
-            TypeError: for what is no array of numbers.
+            TypeError: when ``array`` is not an array of numbers.
         """
         found = np.asarray(array)
         if found.dtype.kind in NO_NUMBERS:
@@ -102,16 +103,16 @@ class Torch:
         pes: Numbers = None,
         async_op: bool = False,
     ) -> Work | None:
-        """Run ``kernel(*args, tl)`` on PEs of this SIP, and wait.
+        """Run ``kernel(*args, tl)`` on PEs of this SIP, and wait for its end.
 
-        On each of ``pes`` of each of ``cubes``, numbers from 0: all cubes if only ``pes`` is given, the lead PE if only
-        ``cubes`` is, and with neither every wired PE (ADR-0023 D10). Tensors among ``args`` become typed addresses, as
-        in a collective. A launch waits for the earlier ones that share a PE with it, and runs beside all others; with
-        ``async_op`` it is only queued, and its :class:`Work` is returned.
+        The kernel runs on each PE of ``pes`` on each cube of ``cubes``, numbered from 0. Without ``cubes``: on all
+        cubes; without ``pes``: on the lead PE; without both: on every wired PE (ADR-0023 D10). Tensors among ``args``
+        become typed addresses. A launch waits for earlier launches that share a PE with it, and overlaps with all
+        others. With ``async_op`` the call returns the :class:`Work` at once.
 
         Raises:
             TypeError: for a kernel that is not a plain function, or a host tensor among ``args``.
-            ValueError: for cubes or PEs that do not exist, twice the same, or none.
+            ValueError: for a cube or PE that does not exist or is named twice, or an empty list.
         """
         if not callable(kernel):
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
@@ -121,7 +122,7 @@ class Torch:
             raise TypeError(f"torch.launch: {problem}, the {len(args)} that are given and tl")
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
-        places = chosen_places(self._sip.plan, self._sip.sip, cubes, pes)
+        places = select_pes(self._sip.plan, self._sip.sip, cubes, pes)
         work = Work(self.kernels, kernel.__name__, "a launched kernel")
         self.kernels.launch(work, kernel, args, places)
         if async_op:
@@ -130,29 +131,29 @@ class Torch:
         return None
 
     def Event(self, *, enable_timing: bool = False) -> Event:
-        """A point in the launches of this SIP, to be recorded; with ``enable_timing``, :meth:`Event.elapsed_time`."""
+        """Return an event of this SIP's launches; :meth:`Event.elapsed_time` needs ``enable_timing``."""
         return Event(self.kernels, enable_timing)
 
     @property
     def components(self) -> ComponentsFile:
-        """What the parts of this SIP cost, as in ``components.yaml``, with all that the run has set."""
+        """Parameters of this SIP's components, as in ``components.yaml``, with the settings of the run."""
         return self._sip.plan.resolved.components
 
     @host_call
     def synchronize(self) -> None:
-        """Block the host script until all its launches and collectives have ended."""
+        """Block the host script until all launches and collectives of this SIP have ended."""
         self.kernels.host_task()
         for work in self.kernels.unfinished():
             work.wait()
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """``a @ b``."""
+        """Return ``a @ b``."""
         return a @ b
 
     def relu(self, x: Tensor) -> Tensor:
-        """``x.relu()``."""
+        """Return ``x.relu()``."""
         return x.relu()
 
     def softmax(self, x: Tensor, dim: int = -1) -> Tensor:
-        """``x.softmax(dim)``."""
+        """Return ``x.softmax(dim)``."""
         return x.softmax(dim)
