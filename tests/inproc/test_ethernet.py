@@ -130,6 +130,7 @@ def test_links_of_two_rates(first: str, last: str) -> None:
             "router.bandwidth_GBps": st.sampled_from([9, 64]),
             "defaults.credit_return_mode": st.sampled_from(["fast_path", "fabric", "piggyback", "auto"]),
             "defaults.buffer_kind": st.sampled_from(["tcm", "hbm"]),
+            "sip.cube_mesh": st.just({"w": 2, "h": 1}),
         }
     ),
 )

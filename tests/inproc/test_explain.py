@@ -184,6 +184,7 @@ MUTANTS = {
 
 
 @pytest.mark.ideal
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_graph_predicts_what_no_run_confirms(name: str) -> None:
     seed, mutant = MUTANTS[name]

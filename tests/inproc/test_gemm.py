@@ -10,7 +10,6 @@ from runs import run, script_file
 from sweeps import some
 
 from sipsim.chips.ahbm.gemm.engine import Operands
-from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, TimeBreakdown
 from sipsim.chips.ahbm.gemm.tiling import A, B, Product, Rectangle, SystolicArray
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -98,21 +97,6 @@ def test_what_is_missing_of_the_bound_is_told(bench, step, count):
     missing = [row["bound_by"] for row in rows if 1 - row["reached"] > bench.MOST_MISSING]
     assert len(missing) >= 0.4 * count
     assert set(missing) == {"the array", "memory"}
-
-
-def test_a_wait_that_is_told_as_work_is_seen(bench, monkeypatch):
-    """Time in which the array waits for operands is told as its own cycles."""
-    end = TimeBreakdown.end
-
-    def wrong(self: TimeBreakdown, last: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        told, way = end(self, last)
-        parts = list(told)
-        parts[CYCLES], parts[DMA_IN] = parts[CYCLES] + parts[DMA_IN], 0
-        return tuple(parts), way
-
-    monkeypatch.setattr(TimeBreakdown, "end", wrong)
-    with pytest.raises(AssertionError, match="'dtype': 'f16'"):
-        rows_told(bench, [(64, 64, 64, "f16", "os")])
 
 
 CUBE_OF_64 = Product(64, 64, 64)

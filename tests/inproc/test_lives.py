@@ -12,7 +12,7 @@ from lives import PROGRAMS, growth
 
 CONSTANT = 200
 """Objects that are on their way at one point and not at the other."""
-SHORT = {"ahbm": 800, "rows": 100, "tensix": 300}
+SHORT = {"ahbm": 400, "rows": 100, "tensix": 300}
 HOST = {
     "launches",
     "tensors",

@@ -55,8 +55,9 @@ def test_the_other_end_names_the_same_outage() -> None:
     assert by_far.document["digest"] == by_near.document["digest"]
     assert by_far.prepared.plan.digest == by_near.prepared.plan.digest
     never = run(*ALL_REDUCE, "--fault", "link:0.E@9s:5us")
-    assert never.results() == run(*ALL_REDUCE).results()
-    assert never.document["digest"] != run(*ALL_REDUCE).document["digest"]
+    alone = run(*ALL_REDUCE)
+    assert never.results() == alone.results()
+    assert never.document["digest"] != alone.document["digest"]
 
 
 LINE = {
@@ -139,13 +140,13 @@ def test_of_several_losses_the_first_is_named_whatever_the_mail() -> None:
     plain = run(*words).document["error"]
     assert plain["message"].startswith("link 2.W>1.E went down at 3550ns: 16 packets")
     assert (plain["rank"], plain["time_ps"], plain.get("also")) == (2, 3_550_000, None)
-    for seed in range(5):
+    for seed in range(2):
         assert run(*words, mail_seed=seed).document["error"] == plain
 
 
 def test_an_outage_after_the_end_moves_nothing() -> None:
     """Frames of several packets, which meet others behind their links, some on their way through."""
-    words = (*ALL_REDUCE, "--topology", "mesh_2d_no_wrap", "--set", "system.sips.shape=[4,1]", "--bytes", "256K")
+    words = (*ALL_REDUCE, "--topology", "mesh_2d_no_wrap", "--set", "system.sips.shape=[4,1]", "--bytes", "64K")
     alone, late = run(*words), run(*words, "--fault", "link:0.E@9s:5us", "--fault", "link:1.E@9s:5us")
     assert alone.outcome.error is None
     assert late.results() == alone.results()

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from explained import check_path, explained
 from runs import Run, run, script_file
 from sweeps import crossed
 
-from launcher import api
 from launcher.probe.command import main, parse_probe, probe
-from sipsim.records.explanation import Explanation
 
 SMALL = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 OFF = ("--set", "pe_mmu=null")
@@ -57,21 +55,8 @@ def test_lookups_of_each_pe_in_the_result():
 WALKS = "PE_MMU, page walks"
 
 
-def explained(reruns: int, *settings: str, **flags: Any) -> Explanation:
-    outcome = api.run(
-        **{
-            "engine": "inproc",
-            "verify_data": False,
-            "sips": 2,
-            "bytes": "48K",
-            "set": ["sip.cube_mesh={w: 2, h: 2}", *settings],
-            **flags,
-        },
-        explain=True,
-        explain_reruns=reruns,
-    )
-    assert outcome.error is None, outcome.error
-    return msgspec.convert(outcome.document["explain"][-1], Explanation)
+JOB: dict[str, Any] = {"sips": 2, "bytes": "48K"}
+CUBES = "sip.cube_mesh={w: 2, h: 2}"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +64,8 @@ def explained(reruns: int, *settings: str, **flags: Any) -> Explanation:
 )
 def test_the_parts_of_the_path_add_up_and_walks_have_a_price(rings, kind, ways):
     settings = (mmu(4, 3, rings)[1], f"defaults.buffer_kind={kind}", f"defaults.credit_return_mode={ways}")
-    told = explained(0, *settings)
-    ends_ps = [told.since_ps, *(step.end_ps for step in told.steps)]
-    assert [step.start_ps for step in told.steps] == ends_ps[:-1]
-    assert ends_ps[-1] == told.until_ps
-    for step in told.steps:
-        assert sum(part.ps for part in step.parts) == step.end_ps - step.start_ps > 0, step
+    document, told = explained(**JOB, set=[CUBES, *settings])
+    check_path(document, told)
     misses = [step for step in told.steps if step.what == "TLB miss"]
     assert misses
     for step in misses:
@@ -95,7 +76,7 @@ def test_the_parts_of_the_path_add_up_and_walks_have_a_price(rings, kind, ways):
 
 @pytest.mark.ideal
 def test_a_run_confirms_what_half_a_walk_saves():
-    told = explained(2, mmu(4, 2, True)[1])
+    _, told = explained(2, **JOB, set=[CUBES, mmu(4, 2, True)[1]])
     walks = next(each for each in told.what_if if each.name == "pe_mmu.walk_ns")
     assert walks.rerun_saved_ps is not None
     assert abs(walks.saved_ps - walks.rerun_saved_ps) <= 0.1 * walks.rerun_saved_ps

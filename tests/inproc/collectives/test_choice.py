@@ -14,8 +14,8 @@ from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.collectives.semantics import COLLECTIVES
 
-SYSTEMS = ("--topology ring_1d --sips 5", "--topology torus_2d --shape 4x3 --sips 12", "--topology ring_1d --sips 16")
-SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x3 --sips 9",)
+SYSTEMS = ("--topology ring_1d --sips 5", "--topology torus_2d --shape 3x2 --sips 6", "--topology ring_1d --sips 8")
+SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x2 --sips 6",)
 SIZES = "1K", "96K", "8M"
 
 

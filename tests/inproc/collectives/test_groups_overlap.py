@@ -96,7 +96,7 @@ INTERLEAVED = """
 """
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
 def test_groups_and_algorithms_in_flight_do_not_mix(tmp_path, seed):
     done = run_groups(tmp_path, SETUP + INTERLEAVED.format(seed=seed), "--check-invariants")
     told = rows(done)

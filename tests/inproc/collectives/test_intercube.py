@@ -129,24 +129,24 @@ def test_refused(words: list[Any], says: str) -> None:
 def test_bytes_over_each_link(algorithm: str, sips: int, topology: str, part: float) -> None:
     """``(n-1)/n`` of a row a direction of a ring; ``(w-1)/w * (1 + 1/h) / 2`` of one of a torus."""
     words = flags(algorithm, sips, topology, n_slots=2, slot_size=64)
-    done = right(run(*words, "--n-elem", 16 * 36 * 4, "--dtype", "f32"))
+    done = right(run(*words, "--n-elem", 16 * 36, "--dtype", "f32"))
     links = done.document["runs"][0]["links"]
     assert len(links) == sips * (2 if topology == "ring_1d" else 4)
     sent = Counter[str]()
     for link in links:
         sent[link["name"].split(">")[0][-1]] += link["payload_bytes"]
-    assert sent == dict.fromkeys(sent, pytest.approx(part * 16 * 36 * 4 * 4 * sips))
+    assert sent == dict.fromkeys(sent, pytest.approx(part * 16 * 36 * 4 * sips))
 
 
 def test_every_link_of_the_mesh_carries_the_same() -> None:
     """``(1 + 1/W) / 2`` of a row in each direction of a square mesh of one SIP."""
     words = flags(HIERARCHICAL, 1, mesh="4x4", rank_per="cube", n_slots=2, slot_size=64)
-    done = right(run(*words, "--n-elem", 16 * 16 * 4, "--dtype", "f32", keep_oplog=True))
+    done = right(run(*words, "--n-elem", 16 * 16, "--dtype", "f32", keep_oplog=True))
     sent: Counter[tuple[int, str]] = Counter()
     for record in records_of(done.members[0].chip.sip, "ipcq.send"):
         sent[record.cube, record.fields["dir"]] += record.fields["nbytes"]
     assert len(sent) == 48
-    assert set(sent.values()) == {16 * 16 * 4 * 4 * 5 // 8}
+    assert set(sent.values()) == {16 * 16 * 4 * 5 // 8}
 
 
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d"])

@@ -2,6 +2,7 @@
 
 import pytest
 from runs import Run, ccl_file, run, script_file
+from sweeps import crossed
 
 FLAGS = ("--sips", 3, "--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 LAYOUTS = {
@@ -36,11 +37,16 @@ def totals(done: Run) -> list[set[float]]:
     ]
 
 
-@pytest.mark.parametrize("how", HOWS.values(), ids=[name or "nothing named" for name in HOWS])
-@pytest.mark.parametrize("algorithm", ["", "intercube_per_pe", "intercube_allreduce", "ring"])
+CALLS = [("", ""), ("intercube_allreduce", ""), ("intercube_per_pe", "auto"), ("intercube_allreduce", "ring")]
+CALLS += [("ring", "a group")]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "how"), crossed(["", "intercube_per_pe", "intercube_allreduce", "ring"], HOWS, ordinary=CALLS)
+)
 def test_it_is_elementwise_in_every_layout(tmp_path, algorithm, how):
     configured = ("--algorithm", algorithm) if algorithm else ()
-    done = all_reduced(tmp_path, LAYOUTS.values(), *configured, how=how)
+    done = all_reduced(tmp_path, LAYOUTS.values(), *configured, how=HOWS[how])
     assert totals(done) == [{ELEMENTWISE}] * len(LAYOUTS)
     assert {row["collective"] for row in done.document["runs"]} == {"all_reduce"}
 

@@ -1,15 +1,13 @@
 """The fabric under load: rings without a deadlock and with one that is named, credits that settle, and planted bugs."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fabric_runs import SCRIPTS, flags, left, passed, slots_of
 from runs import Run, run
 
-from sipsim.chips.tensix.fabric.channels import ReceiverChannel, SenderChannel
-from sipsim.chips.tensix.fabric.fabric import Places
+from sipsim.chips.tensix.fabric.channels import ReceiverChannel
 from sipsim.chips.tensix.fabric.packet import Hop, Way
 from sipsim.chips.tensix.fabric.router import Router
 
@@ -29,8 +27,8 @@ def run_ring(
 
 CASES = [(3, 2, 1), (4, 8, 2), (5, 4, 3), (6, 3, 4), (7, 2, 5), (8, 2, 6)]
 """Chips, slots and seed."""
-EACH = 840
-"""Packets of a run, both ways: over 10,000 for all cases and both revisions (``--all``)."""
+EACH = 420
+"""Packets of a run, both ways: over 5,000 for all cases and both revisions (``--all``)."""
 
 
 @pytest.mark.parametrize(
@@ -110,27 +108,6 @@ def test_later_latencies_change_no_data(seed: int, revision: str) -> None:
 
 
 # --- planted bugs -----------------------------------------------------------------------------------------------
-
-
-def bubble_of_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SenderChannel, "may_send", property(lambda self: self.sent < self.written and self.far.free > 0))
-
-
-def no_change_at_the_dateline(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Places, "is_dateline", lambda self, rank, way: False)
-    patch.setattr(Places, "role", lambda self, rank, way: "")
-
-
-@pytest.mark.parametrize(
-    ("planted", "revision"),
-    [(bubble_of_one, BUBBLE), (no_change_at_the_dateline, DATELINE)],
-    ids=["bubble needs 1", "dateline not switched"],
-)
-def test_a_ring_whose_avoidance_is_broken_deadlocks(
-    planted: Callable[[pytest.MonkeyPatch], None], revision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planted(monkeypatch)
-    assert deadlock(run_ring(4, 1, 100, revision, slots=2, way="E", reach=0))
 
 
 def credit_given_twice(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import water_filling
@@ -12,16 +12,12 @@ from plain_fabric import End, Journey
 from sweeps import batches
 from traffic import ends_on, random_system
 
-import sipsim.fabric.delays
-import sipsim.fabric.flows
-from sipsim.core.engine import Callback, Engine
-from sipsim.core.errors import InvariantViolation
+from sipsim.core.engine import Engine
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.delays import Past, delayed
-from sipsim.fabric.flows import Flow, FlowFabric, Train
+from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Edge, FixedBytes, Node, Route
-from sipsim.fabric.sharing import RATE_BITS, EdgeLoad, divide, joined
-from sipsim.fabric.transport import NEVER
+from sipsim.fabric.sharing import RATE_BITS, divide, joined
 
 UNIT = 1 << RATE_BITS
 ROUNDING = UNIT
@@ -297,139 +293,3 @@ def test_each_division_is_fair() -> None:
     """By its own check."""
     for seed in range(200):
         run(seed, is_watched=True)
-
-
-# --- each rule is seen to fail --------------------------------------------------------------------------------
-
-
-def _no_past(fabric: FlowFabric, flow: Flow, now: int) -> None:
-    """What has waited begins when it could have without those before it."""
-    flow.train.free_ps = 0
-    BEGIN(fabric, flow, now)
-
-
-def _only_by_number(_fabric: FlowFabric, _first: Flow, train: Train, _now: int) -> bool:
-    """Two of a route at a time; and nobody comes too late to see that a flow has left."""
-    for flow in [each for each in train.flowing if each.is_alone]:
-        _fabric._await(flow, flow.leave_ps)
-    return len(train.flowing) >= train.in_flight
-
-
-def _limits(flows: Any, lines: Any, weights: Any) -> None:
-    """Edges have bandwidth without end."""
-    DIVIDE(flows, lines, weights)
-    for flow in flows:
-        flow.rate, flow.neck = flow.limit, None
-
-
-def _halves(flows: Any, lines: Any, weights: Any) -> None:
-    """A half of each edge is left."""
-    DIVIDE(flows, lines, weights)
-    for flow in flows:
-        flow.rate = flow.rate // 2 or flow.rate
-
-
-def _first_come(flows: Any, lines: Any, weights: Any) -> None:
-    """Those that are first take what they can."""
-    DIVIDE(flows, lines, weights)
-    for line in lines:
-        line.left = line.capacity
-    for flow in flows:
-        flow.rate = min([flow.limit, *(max(line.left, 0) * flow.nbytes // wire for line, wire in flow.tight)])
-        for line, wire in flow.tight:
-            line.left -= -(-flow.rate * wire // flow.nbytes)
-
-
-def _of_first_alone(train: Train, now: int) -> int:
-    """As if only the first of those that wait could begin."""
-    least = [flow.least_leave_ps(now) for flow in train.flowing]
-    if train.waiting and len(least) < train.in_flight:
-        least.append(max(train.waiting[0].least_head_ps, now) + train.waiting[0].own_ps)
-    return min(least, default=1 << 62)
-
-
-def _at_this_rate(flow: Flow, now: int) -> int:
-    """As if a rate could not rise."""
-    return now + flow.rest_at(now) // flow.rate if flow.rate else 1 << 62
-
-
-def _handed_on_whatever(fabric: FlowFabric, flow: Flow, now: int) -> bool:
-    """The next of a train keeps the rate, whatever its size and way."""
-    if flow.train.waiting:
-        flow.train.waiting[0].limit = flow.limit
-        flow.train.waiting[0].path = flow.path
-    return HAND_ON(fabric, flow, now)
-
-
-def _payload_alone(line: EdgeLoad, flow: Any, _wire_bytes: int) -> int:
-    """As if edges had no framing."""
-    return int(line.left * line.shares[flow.vc] // line.open_share)
-
-
-def _at_its_head(_fabric: FlowFabric, flow: Flow, tail_ps: int) -> None:
-    """A head is told that did not wait."""
-    if flow.done is not None:
-        flow.done(flow.head_ps + flow.path.head_ps, tail_ps)
-
-
-def _tail_is_there(fabric: FlowFabric, fed: Flow, head_ps: int, least_ps: int, tail_ps: int = NEVER) -> None:
-    """As if what is brought were there when it leaves its source."""
-    FEED(fabric, fed, head_ps, least_ps, tail_ps if tail_ps == NEVER else fabric._engine.now_ps)
-
-
-def _shares_of_flows(line: EdgeLoad, weights: Any) -> None:
-    """A channel of more flows gets more."""
-    BEGIN_LINE(line, weights)
-    line.shares = [weight or 1 for weight in weights]
-    line.framed = 1
-
-
-def _as_it_is_found(flows: Any, lines: Any, weights: Any) -> None:
-    """What some cannot use is nobody's."""
-    DIVIDE(flows, lines, weights)
-    for flow in flows:
-        shares = [line.capacity * flow.nbytes // (len(line.flows) * wire) for line, wire in flow.tight]
-        flow.rate = min([flow.limit, *shares])
-
-
-def _at_what_leaves(_changed: Any, level: int, _weights: Any) -> int:
-    """As if an edge could bind no lower than before."""
-    return level
-
-
-BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, EdgeLoad.begin
-DIVIDE, FEED = sipsim.fabric.flows.divide, FlowFabric.feed
-MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
-    (sipsim.fabric.flows, "level_of", _at_what_leaves, what_is_left_out_would_not_change),
-    (EdgeLoad, "begin", _shares_of_flows, ends_are_the_definitions),
-    (EdgeLoad, "is_used_up", True, ends_are_the_definitions),
-    (EdgeLoad, "offer_to", _payload_alone, ends_are_the_definitions),
-    (sipsim.fabric.flows, "divide", _as_it_is_found, ends_are_the_definitions),
-    (FlowFabric, "_hand_on", _handed_on_whatever, ends_are_the_definitions),
-    (Callback, "cancel", lambda self: None, ends_are_told_once_and_kept),
-    (FlowFabric, "_end", _at_its_head, ends_are_told_once_and_kept),
-    (FlowFabric, "_must_wait", lambda self, first, train, now: False, trains_keep_their_order),
-    (FlowFabric, "_must_wait", _only_by_number, trains_keep_their_order),
-    (FlowFabric, "_begin", _no_past, trains_keep_their_order),
-    (FlowFabric, "feed", _tail_is_there, what_is_passed_on_follows_its_bytes),
-    (Flow, "rest_at", lambda self, now: self.rest, all_bytes_leave),
-    (sipsim.fabric.flows, "divide", _limits, edges_keep_their_rates),
-    (sipsim.fabric.flows, "divide", _halves, edges_keep_their_rates),
-    (sipsim.fabric.flows, "divide", _first_come, equal_starts_have_no_order),
-    (FlowFabric, "_drop_gone", lambda self, line, now: None, edges_keep_their_rates),
-    (sipsim.fabric.delays, "_waiting", lambda past: (), lost_time_is_named),
-    (sipsim.fabric.delays, "_sharing", lambda past: (), lost_time_is_named),
-    (Train, "least_mail_ps", _of_first_alone, promises_are_kept),
-    (Flow, "least_leave_ps", _at_this_rate, promises_are_kept),
-]
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "wrong", "rule"), MUTANTS, ids=[f"{at} {name}" for at, (_, name, *_) in enumerate(MUTANTS)]
-)
-def test_a_planted_bug_is_seen(
-    where: Any, name: str, wrong: Any, rule: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(where, name, wrong)
-    with pytest.raises((AssertionError, InvariantViolation, LookupError, ValueError)):
-        hold(rule)

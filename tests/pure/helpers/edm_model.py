@@ -52,9 +52,7 @@ class World(NamedTuple):
 
 
 class Model:
-    """``messages`` on each channel. ``is_merged``: payload and sync in one command. ``acks_share``: first
-    acknowledgements leave from the word of the channel, a bug.
-    """
+    """``messages`` on each channel. ``is_merged``: payload and sync in one command."""
 
     def __init__(
         self,
@@ -62,11 +60,10 @@ class Model:
         sender: Table = SENDER,
         receiver: Table = RECEIVER,
         is_merged: bool = True,
-        acks_share: bool = False,
     ) -> None:
         self.messages = messages
         self.sender, self.receiver = sender, receiver
-        self.is_merged, self.acks_share = is_merged, acks_share
+        self.is_merged = is_merged
 
     def check(self) -> int:
         """Visit every state that can be reached.
@@ -183,7 +180,7 @@ class Model:
                 world = _with(world, number, told_reader=channel.told_reader + 1)
             elif command is Command.SEND_ACK_1:
                 world = _with(world, number, mirror=(1, 1))
-                world = world._replace(back=(*world.back, (number, "mirror" if self.acks_share else "ack")))
+                world = world._replace(back=(*world.back, (number, "ack")))
             else:
                 world = _with(world, number, mirror=(0, 0))
                 world = world._replace(back=(*world.back, (number, "mirror")))
