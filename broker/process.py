@@ -12,7 +12,7 @@ from broker.mail.sockets import ConnectionWarnings
 from broker.security import BrokerKeys
 from broker.wire import BadFrame, Message, Ping, decode_for_broker, encode
 
-THE_BROKER = "broker"
+BROKER_NAME = "broker"
 """Prefix of the lines of the broker's log that the launcher shows."""
 RECHECK_MS = 20
 RECHECKS_MS = 2000
@@ -40,7 +40,7 @@ def run_broker(
     losses = Losses(hub, mail)
     listens(mail.endpoint)
     affinity = CpuAffinity(shared_cpu_seed, preempts=True)
-    warnings = ConnectionWarnings(THE_BROKER)
+    warnings = ConnectionWarnings(BROKER_NAME)
     while hub.phase is not Phase.DONE or outbox.is_waiting:
         received: tuple[int | None, bytes] | None = mail.receive(or_notice=True, timeout_ms=losses.recheck_ms)
         while received is not None:

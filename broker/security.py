@@ -204,7 +204,7 @@ def release_spares() -> bool:
     return any(freed)
 
 
-def with_room(take: Callable[[], Thing]) -> Thing:
+def retry_with_spares(take: Callable[[], Thing]) -> Thing:
     """Return ``take()``, which opens files. If no file was left, free the spares of the guards and call it again."""
     try:
         return take()

@@ -17,7 +17,16 @@ import zmq
 
 from broker.ids import BROKER, LAUNCHER, MAX_FRAME_BYTES
 from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice, NoticeKind
-from broker.security import DOMAIN, AcceptGuard, KeyPair, MemberKeys, ZapAuthenticator, check_bind, is_tcp, with_room
+from broker.security import (
+    DOMAIN,
+    AcceptGuard,
+    KeyPair,
+    MemberKeys,
+    ZapAuthenticator,
+    check_bind,
+    is_tcp,
+    retry_with_spares,
+)
 
 MOST = 100
 
@@ -336,7 +345,7 @@ class SocketFactory:
         """
         until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
         connection = Connection(peer, endpoint, self._keys is not None, until_s, self._join_timeout_s)
-        client = with_room(lambda: ClientSocket(self._context, kind, self._monitored, connection))
+        client = retry_with_spares(lambda: ClientSocket(self._context, kind, self._monitored, connection))
         self._open.append(client)
         with self._all_or_nothing():
             self._prepare(client.socket, endpoint)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.security import MARGIN, SPARES, with_room
+from broker.security import MARGIN, SPARES, retry_with_spares
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.core.errors import ConfigError
 
@@ -205,7 +205,7 @@ class ProcessState(NamedTuple):
 
 def process_state(pid: int) -> ProcessState | None:
     """Return a sample of process ``pid``; None if it has exited or cannot be read."""
-    return with_room(lambda: _process_state(pid))
+    return retry_with_spares(lambda: _process_state(pid))
 
 
 def _process_state(pid: int) -> ProcessState | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.collectives.call import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of, what_of
+from sipsim.collectives.call import GROUPS, NEW_GROUP, SAME, GroupCall, call_difference, call_position, operation_of
 
 
 class CallMismatch(NamedTuple):
@@ -66,7 +66,7 @@ def missing_call(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch 
 
 
 def _not_made(index: int, rank: int, absent: int, call: GroupCall) -> CallMismatch:
-    what = f"rank {rank} calls {what_of(call.text)}, and rank {absent} does not"
+    what = f"rank {rank} calls {operation_of(call.text)}, and rank {absent} does not"
     if call.nbytes:
         what = f"{what}: nobody has received its {call.nbytes} B"
     return CallMismatch(absent, f"ranks disagree on {_where(index, call.group, call.sips)}: {what}; {SAME}")
@@ -77,7 +77,7 @@ def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[st
     usual_rank, usual = texts[0]
     for rank, text in texts:
         if text != usual:
-            first, other = differing(usual, text)
+            first, other = call_difference(usual, text)
             where = _where(index, group, sips)
             return CallMismatch(
                 rank,
@@ -89,4 +89,4 @@ def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[st
 def _where(index: int, group: int, sips: tuple[int, ...]) -> str:
     if group == GROUPS:
         return "their groups"
-    return place_of(index + 1, group, sips)
+    return call_position(index + 1, group, sips)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from launcher.result.usage import ENDED
 from sipsim.core.units import format_exact_time_ps, format_time_ps
 from sipsim.fabric.flows import BUSY
-from sipsim.records.explanation import Explanation, Part, PhaseTime, WhatIf
+from sipsim.records.explanation import Explanation, PhaseTime, TimePart, WhatIf
 
 Document = dict[str, Any]
 _SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
@@ -230,7 +230,7 @@ def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
         yield f"change first {best.name}: {_percent(_saved(best) / total_ps)} less time, {how}"
 
 
-def _kind(part: Part) -> str:
+def _kind(part: TimePart) -> str:
     if part.part.startswith("sharing link "):
         return "sharing links, whose bytes wait for each other"
     return "sharing edges inside SIPs" if part.part.startswith("sharing ") else part.part.removeprefix("credits: ")
@@ -251,7 +251,7 @@ def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
         yield f"{len(phases) - MOST_PHASES} more phases (--json)"
 
 
-def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
+def _parts(parts: Iterable[TimePart], total_ps: int) -> Iterator[str]:
     parts = _folded(parts)
     yield f"{'on the critical path':>20}  part"
     for part in parts[:MOST_PARTS]:
@@ -263,17 +263,17 @@ def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
         yield f"{format_time_ps(rest_ps):>12} {_percent(rest_ps / total_ps):>7}  {len(rest)} smaller parts (--json)"
 
 
-def _folded(parts: Iterable[Part]) -> list[Part]:
+def _folded(parts: Iterable[TimePart]) -> list[TimePart]:
     """Merge parts with one name, and parts of edges at the same place on several SIPs; the largest first."""
-    found: dict[str, Part] = {}
+    found: dict[str, TimePart] = {}
     sips: dict[str, set[str]] = {}
     for part in parts:
         shared = _SHARING.fullmatch(part.part)
         name = part.part if shared is None else f"sharing {shared[2]}"
         if shared is not None:
             sips.setdefault(name, set()).add(shared[1])
-        known = found.get(name, Part(name, (), 0))
-        found[name] = Part(name, tuple(dict.fromkeys((*known.keys, *part.keys))), known.ps + part.ps)
+        known = found.get(name, TimePart(name, (), 0))
+        found[name] = TimePart(name, tuple(dict.fromkeys((*known.keys, *part.keys))), known.ps + part.ps)
     for name, numbers in sips.items():
         found[name] = replace(found[name], part=f"{name}, on {_sips(numbers)}")
     return sorted(found.values(), key=lambda each: (-each.ps, each.part))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.process import THE_BROKER
+from broker.process import BROKER_NAME
 from launcher.processes.fork_server import process_name
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import DEADLOCK_FILE, FoundFacts, Outcome
@@ -160,7 +160,7 @@ class Logs:
         """Print lines with the rank on standard error; of the broker, only warnings of refused connections."""
         if rank is None:
             for line in lines:
-                if line.startswith(f"{THE_BROKER}: "):
+                if line.startswith(f"{BROKER_NAME}: "):
                     print(f"ahbm-launch: {line}", file=self._out or sys.stderr)
         if rank in self._shown:
             host = f" {log.host}" if self._several_hosts and log.host else ""

@@ -41,7 +41,7 @@ from launcher.supervise.facts import (
 from launcher.supervise.positions import hang_of
 from launcher.supervise.ranks import Host, LostConnections, Rank, join_status, missing, next_host, place_blockwise
 from launcher.supervise.stall import IdleTimer, note_samples
-from sipsim.node.process import CUT_OFF
+from sipsim.node.process import LOST_BROKER_EXIT
 
 GRACE_S = 1.0
 """Time for messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
@@ -172,7 +172,7 @@ class Supervisor:
             return []
         # The result of the rank, or its reason, may still be in flight through the broker. If the rank has lost the
         # broker, the exit of the broker may be in flight.
-        has_lost_broker = number is not None and event.status == CUT_OFF and not self._failing
+        has_lost_broker = number is not None and event.status == LOST_BROKER_EXIT and not self._failing
         if has_lost_broker or self._may_have_reported(number, event.status):
             self._unconfirmed[number] = (self._clock_s + GRACE_S, event)
             return []
@@ -191,7 +191,7 @@ class Supervisor:
             return self._fail("process_died", None, message, facts, with_log=True)
         rank = self.ranks[number]
         why = describe_exit(event.status)
-        is_known = event.status == CUT_OFF or self._may_have_reported(number, event.status)
+        is_known = event.status == LOST_BROKER_EXIT or self._may_have_reported(number, event.status)
         rank.is_dead, rank.pid = True, None
         if self._failing and is_known:
             return [Lost(number, why)]

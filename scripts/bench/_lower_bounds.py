@@ -33,7 +33,7 @@ from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.collectives.cost import Commands
+from sipsim.chips.ahbm.collectives.cost import CommandTimes
 from sipsim.chips.ahbm.collectives.launch import Place
 from sipsim.collectives.group import towards
 from sipsim.collectives.schedule import units
@@ -172,7 +172,7 @@ class LatencyBound(NamedTuple):
         return sum(self[1:])
 
 
-def latency_bound(task: Task, place: Place, commands: Commands) -> LatencyBound | None:
+def latency_bound(task: Task, place: Place, commands: CommandTimes) -> LatencyBound | None:
     """Of a task whose worker is at ``place`` on each SIP; None where no rank needs what another has, or where links are
     of several kinds.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.options import parse
 from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.collectives.cost import Commands
+from sipsim.chips.ahbm.collectives.cost import CommandTimes
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
@@ -46,7 +46,7 @@ def bound_of(flags: list[str]) -> LatencyBound:
     plan, job = prepared.plan, prepared.job
     assert isinstance(plan, Plan)
     (((first, *_),), ((name, *_),)) = tasks_of(job, collective, plan), job.algorithms
-    bound = latency_bound(first.task, first.places[0], Commands(plan.system, effective_ipcq(plan.resolved, name)))
+    bound = latency_bound(first.task, first.places[0], CommandTimes(plan.system, effective_ipcq(plan.resolved, name)))
     assert bound is not None
     return bound
 

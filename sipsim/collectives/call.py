@@ -96,7 +96,7 @@ class Call(NamedTuple):
         """Return the elements per cube of the smaller tensor, the ``n_elem`` argument of ``kernel_args``."""
         return min(tensor.elements_per_cube() for tensor in self.tensors())
 
-    def sized(self) -> DeviceTensor:
+    def larger_tensor(self) -> DeviceTensor:
         """Return the larger tensor, whose bytes are the message size in bandwidth figures, as in nccl-tests."""
         return max(self.tensors(), key=lambda tensor: tensor.nbytes)
 
@@ -290,12 +290,12 @@ class CallDifference(NamedTuple):
     other: str
 
 
-def what_of(text: str) -> str:
+def operation_of(text: str) -> str:
     """Return the operation of a call's text, such as ``all_reduce of 8 f32``."""
     return text.partition(PART)[0]
 
 
-def differing(one: str, other: str) -> CallDifference:
+def call_difference(one: str, other: str) -> CallDifference:
     """Compare two call texts: return their operations and groups, or if these are equal, all other different parts."""
     pairs = list(zip(one.split(PART), other.split(PART), strict=False))
     shown = pairs[:1]
@@ -340,9 +340,9 @@ class OpenCall(msgspec.Struct, frozen=True):
 
 def open_call_text(call: OpenCall) -> str:
     """Return an open call's operation and place for messages."""
-    return f"{what_of(call.text)}, {place_of(call.number, call.group, call.sips)}"
+    return f"{operation_of(call.text)}, {call_position(call.number, call.group, call.sips)}"
 
 
-def place_of(number: int, group: int, sips: tuple[int, ...]) -> str:
+def call_position(number: int, group: int, sips: tuple[int, ...]) -> str:
     """Return call ``number``, from 1, of a group for messages."""
     return f"{'message' if group < GROUPS else 'call'} {number} of {group_name(group, sips)}"

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from broker.security import with_room
+from broker.security import retry_with_spares
 
 PRIVATE, READABLE = 0o600, 0o644
 """Modes of new files: for keys and a user's data, and for files that others may read. The umask applies to both."""
@@ -224,7 +224,7 @@ def _following_own_links(path: Path, flags: int, mode: int = PRIVATE) -> int:
 
 
 def _opened(path: Path | str, flags: int, mode: int, folder: int | None = None) -> int:
-    return with_room(lambda: os.open(path, flags, mode, dir_fd=folder))
+    return retry_with_spares(lambda: os.open(path, flags, mode, dir_fd=folder))
 
 
 def _why_unsafe(folder: os.stat_result) -> str:

@@ -26,7 +26,7 @@ def makes_generator(function: Callable[..., Any]) -> bool:
     )
 
 
-def why_not_called(function: Callable[..., Any], count: int) -> str:
+def reason_not_callable(function: Callable[..., Any], count: int) -> str:
     """The reason why a user's function cannot be called with ``count`` positional arguments; "" when it can."""
     try:
         signature = inspect.signature(function)

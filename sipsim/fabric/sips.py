@@ -79,14 +79,14 @@ class SipNetwork:
     def data_channels(self) -> list[Channel]:
         """Return one channel per directed link, in canonical order, with its lookahead.
 
-        The lookahead is ``LinkKind.lookahead_ps`` of :meth:`least_way_ps`.
+        The lookahead is ``LinkKind.lookahead_ps`` of :meth:`least_path_ps`.
 
         Raises:
             ConfigError: for a link kind without lookahead.
         """
         channels = []
         for number, (link, kind) in enumerate(zip(self.links, self.link_kinds, strict=True)):
-            lookahead_ps = kind.lookahead_ps(self.least_way_ps(number))
+            lookahead_ps = kind.lookahead_ps(self.least_path_ps(number))
             if lookahead_ps == 0:
                 what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel"
                 raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
@@ -206,7 +206,7 @@ class SipNetwork:
         sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
         return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
-    def least_way_ps(self, link: int) -> Ps:
+    def least_path_ps(self, link: int) -> Ps:
         """Return the least time from the sending of a byte of a frame, at its source, until it is on link number
         ``link``.
 

@@ -24,7 +24,7 @@ from sipsim.records.job import Job
 
 POSITION_SIGNAL = signal.SIGUSR2
 """Requests the position of each task from a SIP's process; all other processes of a run ignore it."""
-CUT_OFF = 4
+LOST_BROKER_EXIT = 4
 """The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
 
@@ -91,7 +91,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     except Disconnected as lost:
         # This SIP may have been replaced already, so it must not send any more packets.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
-        return CUT_OFF
+        return LOST_BROKER_EXIT
     client.close_log()
     mail.close()
     return 0

@@ -23,7 +23,7 @@ from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
 from sipsim.core.files import read_limited
 from sipsim.core.registry import is_definer, source_spec
-from sipsim.core.task import NOT_PLAIN, Task, makes_generator, why_not_called
+from sipsim.core.task import NOT_PLAIN, Task, makes_generator, reason_not_callable
 from sipsim.records.code_place import INSTALLED
 
 Worker = Callable[[int, int, Any], object]
@@ -187,7 +187,7 @@ class ScriptNamespace:
             raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
         if makes_generator(worker):
             raise self._not_plain()
-        if problem := why_not_called(worker, 3):
+        if problem := reason_not_callable(worker, 3):
             raise ConfigError(f"{self._path}: {problem}; define worker(rank, world_size, torch)")
         found: Worker = worker
         return found

@@ -17,7 +17,7 @@ class MeasuredRow(NamedTuple):
     runs: Mapping[int, int]
 
 
-class Part(msgspec.Struct, frozen=True):
+class TimePart(msgspec.Struct, frozen=True):
     """One component of the time on the critical path."""
 
     part: Annotated[str, no_time("What took the time.")]
@@ -36,7 +36,7 @@ class PathStep(msgspec.Struct, frozen=True):
     phase: Annotated[str, no_time("The phase of the kernel, as tl.phase names it; for a message, the sender's phase.")]
     start_ps: Annotated[int, simulated_time("When it began, in ps: at the end of the step before.")]
     end_ps: Annotated[int, simulated_time("When it ended, in ps.")]
-    parts: Annotated[tuple[Part, ...], no_time("The components of its time.")]
+    parts: Annotated[tuple[TimePart, ...], no_time("The components of its time.")]
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct):
     since_ps: Annotated[int, simulated_time("When the iteration began, in ps.")]
     until_ps: Annotated[int, simulated_time("When its last kernel ended, or when the host was notified of it, in ps.")]
     where: Annotated[str, no_time("The PE of that kernel; or the host, if its notification is the last event.")]
-    parts: Annotated[tuple[Part, ...], no_time("The parts of the whole critical path, the largest first.")]
+    parts: Annotated[tuple[TimePart, ...], no_time("The parts of the whole critical path, the largest first.")]
     phases: Annotated[tuple[PhaseTime, ...], no_time("The phases of the kernels.")]
     steps: Annotated[tuple[PathStep, ...], no_time("The critical path; its steps add up to the time of the iteration.")]
     what_if: Annotated[tuple[WhatIf, ...], no_time("What changes would save, largest first; for the last row only.")]

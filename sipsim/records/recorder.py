@@ -74,7 +74,7 @@ class Recorder:
         self.feed = Feed(second_pass, now)
         return self.feed
 
-    def ended(
+    def end_operation(
         self,
         component: str,
         name: str,
@@ -90,12 +90,12 @@ class Recorder:
         """Record an operation that has ended, with a span from ``start_ps`` to the end time in ``record``.
         Returns the number of the span.
 
-        ``made``, ``taken_ps`` and ``crc``: for the second pass (:meth:`~sipsim.records.replay.Feed.ended`). ``trace``:
-        the operation's line in the trace, or None.
+        ``made``, ``taken_ps`` and ``crc``: for the second pass (:meth:`~sipsim.records.replay.Feed.end_operation`).
+        ``trace``: the operation's line in the trace, or None.
         """
         self.oplog.append(record)
         if self.feed is not None:
-            self.feed.ended(record, made, taken_ps, crc)
+            self.feed.end_operation(record, made, taken_ps, crc)
         if trace is not None and self.tracer is not None:
             self.tracer(trace)
         number = self.count = self.count + 1

@@ -21,11 +21,11 @@ class WrongRecord(Exception):
 
 
 class ReplayPe(Protocol):
-    """One PE in the second pass, as rules use it. Addresses are physical, on the PE's SIP. ``told``: the values of the
-    first pass for this record, or None; only for rules that cannot compute them from the record's fields.
+    """One PE in the second pass, as rules use it. Addresses are physical, on the PE's SIP. ``recorded``: the values of
+    the first pass for this record, or None; only for rules that cannot compute them from the record's fields.
     """
 
-    told: Values | None
+    recorded: Values | None
 
     def value(self, name: str) -> Array:
         """Return the values of a handle of this PE.
@@ -225,7 +225,7 @@ class Feed:
         self._note_freed = self._items.append
         self._nbytes = 0
 
-    def ended(self, record: tuple[Any, ...], made: Any, taken_ps: int | None, crc: int) -> None:
+    def end_operation(self, record: tuple[Any, ...], made: Any, taken_ps: int | None, crc: int) -> None:
         """Append an operation that has ended. ``made``: the handle that it filled, with ``name`` and ``array``, or the
         values that it wrote or sent, or None. ``taken_ps``: when its engine took it from its queue, None without
         queues. ``crc``: :func:`message_crc` of a message, else 0.

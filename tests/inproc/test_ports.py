@@ -105,7 +105,7 @@ class Ack(Frame, tag=102):
 class AckingPort(Port):
     """It acknowledges each frame of data, over the link against the data of the other direction."""
 
-    own_frames = (Ack,)
+    port_frames = (Ack,)
     arrived = sent = 0
     acks: ClassVar[list[int]] = []
     all_sent: ClassVar[list[int]] = []

@@ -186,7 +186,7 @@ TURN = {"const": 1, "dma_read": 1}
 @pytest.mark.parametrize(("kind", "field"), OTHER, ids=str)
 def test_a_wrong_record_is_seen(kind: str, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One changed field of a record of its kind on SIP 1 that has it."""
-    ended, place, found = Feed.ended, 5 + FIELDS[kind].index(field), []
+    ended, place, found = Feed.end_operation, 5 + FIELDS[kind].index(field), []
 
     def wrong_record(feed: Feed, record: tuple[Any, ...], *rest: Any) -> None:
         if record[0] == kind and record[place] != "-" and feed._second_pass.memory._sip == 1:  # type: ignore[attr-defined]

@@ -282,7 +282,7 @@ class Plan(RunPlan):
         every = enumerate(super().data_channels())
         return [channel._replace(delay_ps=lookahead_ps(number, channel.delay_ps)) for number, channel in every]
 
-    def own_channels(self) -> list[Channel]:
+    def extra_channels(self) -> list[Channel]:
         """Return a channel of fast-path credits per ordered pair of SIPs that a link joins
         (:mod:`sipsim.chips.ahbm.costs.promises`).
         """

@@ -99,13 +99,13 @@ class AhbmSystem(RoutedSips):
 
     def least_out_ps(self, port: str) -> int:
         """Return a lower bound of the time of a head from any PE of a SIP to a port, in ps."""
-        return self._least_way_ps(port, out=True)
+        return self._least_path_ps(port, out=True)
 
     def least_in_ps(self, port: str) -> int:
         """Return a lower bound of the time of a head from a port of a SIP to any PE, in ps."""
-        return self._least_way_ps(port, out=False)
+        return self._least_path_ps(port, out=False)
 
-    def _least_way_ps(self, port: str, out: bool) -> int:
+    def _least_path_ps(self, port: str, out: bool) -> int:
         """Return the least time over the port's cube's PEs and, for other cubes, of the port's edge and a crossing."""
         known = self._least_ways_ps.get((port, out))
         if known is not None:
@@ -131,7 +131,7 @@ class AhbmSystem(RoutedSips):
     def _least_ways_ps(self) -> dict[tuple[str, bool], int]:
         return {}
 
-    def least_way_ps(self, link: int) -> int:
+    def least_path_ps(self, link: int) -> int:
         """Return the least time from a PE or another port to the link, since frames are sent at their source; 0 for a
         port that sends frames itself."""
         kind = self.link_kinds[link]

@@ -121,7 +121,7 @@ class Chip(ABC):
         """Return the number of unfinished tasks, for a chip that is its session's model."""
         return len(self.unfinished())
 
-    def shown_in_dumps(self) -> list[Task]:
+    def tasks_for_dump(self) -> list[Task]:
         """Return the tasks for a deadlock report: unfinished ones, and servers that state what they wait for."""
         return self.unfinished()
 
@@ -143,7 +143,7 @@ class Chip(ABC):
         """Return the unfinished tasks and their code locations. ``frame``: innermost frame of the running code."""
         rank, states = self.session.rank, []
         chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
-        for task in self.shown_in_dumps():
+        for task in self.tasks_for_dump():
             own = frame if task.is_current else task.frame
             if task is self.host.task:
                 own = self.host.bridge.host_frame(own)

@@ -40,13 +40,13 @@ class RunPlan(ABC):
     @cached_property
     def channels(self) -> list[Channel]:
         """The data channels, one per link, then the chip's additional channels."""
-        return [*self.data_channels(), *self.own_channels()]
+        return [*self.data_channels(), *self.extra_channels()]
 
     def data_channels(self) -> list[Channel]:
         """Return the data channels, one per link."""
         return self.system.data_channels()
 
-    def own_channels(self) -> list[Channel]:
+    def extra_channels(self) -> list[Channel]:
         """Return the chip's channels in addition to those of the links, each with its lookahead."""
         return []
 

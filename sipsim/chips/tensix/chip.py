@@ -167,7 +167,7 @@ class TensixChip(Chip):
     def tasks(self) -> list[Task]:
         return [*self.launches.tasks(), *self.host.tasks]
 
-    def shown_in_dumps(self) -> list[Task]:
+    def tasks_for_dump(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
 
     def calls(self) -> Sequence[GroupCall]:

@@ -26,7 +26,7 @@ from sipsim.chips.tensix.programs import KernelSpec, Program
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, KIB
 from sipsim.core.errors import KernelMisuse, NoSuchCall
 from sipsim.core.registry import nearest
-from sipsim.core.task import makes_generator, why_not_called
+from sipsim.core.task import makes_generator, reason_not_callable
 from sipsim.core.units import PS_PER_NS, drain_ps
 
 WITH_L1 = Kind.TENSIX, Kind.ETHERNET
@@ -197,7 +197,7 @@ class Metal:
         if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so a call would not run it"
             raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
-        if problem := why_not_called(kernel, len(args) + 1):
+        if problem := reason_not_callable(kernel, len(args) + 1):
             raise KernelMisuse(f"kernel {problem}: the {len(args)} of args and the dataflow")
         kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
         if config is None:

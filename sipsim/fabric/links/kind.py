@@ -133,12 +133,12 @@ class Port:
     ``Session.emit`` ends a run that violates one of the first three, PE_IPCQ one that violates the fourth within a
     queue pair. Credits on a separate wire and control packets of the barrier are no frames and do not pass a port.
 
-    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_frames``: types of frames that
+    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``port_frames``: types of frames that
     ports send each other (:meth:`send_own`), such as acknowledgements. They have no delivery: :meth:`receive` handles
     them.
     """
 
-    own_frames: ClassVar[tuple[type, ...]] = ()
+    port_frames: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, link: "AnyLinkKind", context: PortContext) -> None:
         self.link = link
@@ -195,7 +195,7 @@ class Port:
         self._note_under_way(train)
         self._count += 1
         sent, first = partial(self._sent, frame, self._count, train), None
-        if self._sends_twice and type(frame) not in self.own_frames:
+        if self._sends_twice and type(frame) not in self.port_frames:
             first = partial(self._first_sent, frame, self._count)
         start = self._context.fabric.start
         return start(train, route, nbytes, sent, left, delay_ps, frame.span_ps, None, is_fed, first)
@@ -259,7 +259,7 @@ class Port:
         return loss is not None
 
     def send_own(self, frame: Frame, nbytes: int, vc: int) -> None:
-        """Send a frame of ``nbytes`` and of :attr:`own_frames` to the port at the link's far end.
+        """Send a frame of ``nbytes`` and of :attr:`port_frames` to the port at the link's far end.
 
         The frame competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else.
         A port that answers an arrival with such a frame may answer at once, so its kind's ``answer_ps`` is 0.
@@ -447,7 +447,7 @@ class AnyLinkKind(Section, frozen=True):
 
     def lookahead_ps(self, way_ps: int) -> int:
         """Return the least time from sending a frame to its arrival, in ps; ``way_ps``: the least time to the link,
-        plus that of the part of the frame that passes later (``SipNetwork.least_way_ps``)."""
+        plus that of the part of the frame that passes later (``SipNetwork.least_path_ps``)."""
         return self.latency_ps + way_ps
 
     def reaction_ps(self, path_ps: int) -> int:

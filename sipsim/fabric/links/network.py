@@ -67,7 +67,7 @@ TakeControl = Callable[[int, Any], None]
 """Callback for a control record and its channel. Raises ``BadPacket`` for an impossible record."""
 
 
-class Way(NamedTuple):
+class FramePath(NamedTuple):
     """Path of frames of one type: the route to their place on SIP ``dst_sip``, or to the far end of ``port``'s link."""
 
     fabric: Transport
@@ -150,18 +150,18 @@ class NetworkInterface:
         }
         self._ports = list(self.by_letter.values())
 
-    def way(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> Way:
+    def frame_path(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> FramePath:
         """Return the path from a node to a frame's place on ``dst_sip``; over the link of a ``global_`` direction, if
         it leads there. Only the frame's type and place count, so messages of one queue pair share their path.
         """
         delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
             route = self._system.graph.route(src, delivery.landing(frame))
-            return Way(fabric, delivery, dst_sip, None, route, fabric.train((src, delivery.engine), delivery.vc))
+            return FramePath(fabric, delivery, dst_sip, None, route, fabric.train((src, delivery.engine), delivery.vc))
         letter = self._system.port_towards(self._sip, dst_sip, direction)
         route = self._system.leaving(self._sip, src, letter)
         train = fabric.train((src, delivery.engine, letter), delivery.vc)
-        return Way(fabric, delivery, dst_sip, self.by_letter[letter], route, train)
+        return FramePath(fabric, delivery, dst_sip, self.by_letter[letter], route, train)
 
     def _from_port(self, node: Node, frame: Frame) -> Any:
         """Start the transfer of a frame that arrives at a port, to its place here or to the next SIP, and return it."""
@@ -216,7 +216,7 @@ class NetworkInterface:
                 port = self.by_arrival.get(channel)
                 if port is None:
                     raise BadPacket(f"is a {type(packet).__name__}, and no link to SIP {self._sip} has that channel")
-                if type(packet) not in port.own_frames:
+                if type(packet) not in port.port_frames:
                     self._check(port.node, packet, self._engine.now_ps)
                 elif packet.frame_number:
                     raise BadPacket(f"is a {type(packet).__name__} in parts, which ports do not send each other")

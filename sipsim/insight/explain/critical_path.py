@@ -12,7 +12,7 @@ from sipsim.insight.explain import what_if
 from sipsim.insight.explain.costs import Costs, rest_name
 from sipsim.insight.explain.graph import Graph, Key
 from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, QUEUES, RECV, Calls, is_control, is_end, work_of
-from sipsim.records.explanation import Explanation, MeasuredRow, Part, PathStep, PhaseTime
+from sipsim.records.explanation import Explanation, MeasuredRow, PathStep, PhaseTime, TimePart
 from sipsim.records.recorder import Span
 from sipsim.records.report import TL_WORDS
 
@@ -100,19 +100,19 @@ class Explainer:
             phase = self._phase(span.cause[0], sending)
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
         start_ps = max(span.start_ps, since_ps)
-        parts = (Part(BEFORE, (), span.end_ps - start_ps),) if start_ps > span.start_ps else self._parts(rank, span)
+        parts = (TimePart(BEFORE, (), span.end_ps - start_ps),) if start_ps > span.start_ps else self._parts(rank, span)
         return PathStep(rank, where, span.name, phase, start_ps, span.end_ps, parts)
 
-    def _parts(self, rank: int, span: Span) -> tuple[Part, ...]:
+    def _parts(self, rank: int, span: Span) -> tuple[TimePart, ...]:
         cost, prices = self._costs.of(rank, span), self._costs.prices
         prefix = "launch: " if is_control(span) else "credits: " if work_of(span) in (CREDIT, RECV) else ""
-        parts = [Part(prefix + term.part, term.keys, term.ps) for term in cost.work.terms]
+        parts = [TimePart(prefix + term.part, term.keys, term.ps) for term in cost.work.terms]
         for what, edge, ps in cost.delays:
             if edge is None:
-                parts.append(Part(what, (), ps))
+                parts.append(TimePart(what, (), ps))
             else:
-                parts.append(Part(f"sharing {prices.edge_name(*edge)} with {what}", prices.edge_keys(*edge), ps))
-        rest = [Part(rest_name(span), (), cost.rest_ps)] if cost.rest_ps else []
+                parts.append(TimePart(f"sharing {prices.edge_name(*edge)} with {what}", prices.edge_keys(*edge), ps))
+        rest = [TimePart(rest_name(span), (), cost.rest_ps)] if cost.rest_ps else []
         return (*_merged(parts), *rest)
 
     def _phase(self, rank: int, span: Span) -> str:
@@ -151,9 +151,9 @@ def _of_row(spans: Iterable[Ranked], runs: Mapping[int, int]) -> list[Ranked]:
     return [each for each in found if runs.get(each[0], NO_RUN) == each[1].facts[-1]] or found
 
 
-def _merged(parts: Iterable[Part]) -> list[Part]:
+def _merged(parts: Iterable[TimePart]) -> list[TimePart]:
     """Add up the parts that have the same name and keys."""
     total: dict[tuple[str, tuple[str, ...]], Ps] = defaultdict(int)
     for each in parts:
         total[each.part, each.keys] += each.ps
-    return [Part(part, keys, ps) for (part, keys), ps in total.items()]
+    return [TimePart(part, keys, ps) for (part, keys), ps in total.items()]

@@ -62,7 +62,7 @@ from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.ipcq.records import RELEASE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
-from sipsim.chips.ahbm.pe.commands import MathWork, Piece
+from sipsim.chips.ahbm.pe.commands import MathWork, TcmPiece
 from sipsim.chips.ahbm.pe.cpu import ISSUE
 from sipsim.chips.ahbm.pe.dma import READ, READ_BLOCK, WRITE, WRITE_BLOCK
 from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS
@@ -178,7 +178,7 @@ class Calls:
 
     def _math(self, place: Place, span: Span) -> list[Call]:
         fetched, (nbytes, is_special, operands, result) = span.facts
-        work = MathWork(nbytes, is_special, tuple([Piece(*each) for each in operands]), Piece(*result))
+        work = MathWork(nbytes, is_special, tuple([TcmPiece(*each) for each in operands]), TcmPiece(*result))
         return [*_fetched(place, fetched), Call("math", (work,))]
 
     def _sent(self, method: str, _place: Place, span: Span) -> list[Call]:

@@ -51,7 +51,7 @@ class _Pe:
         self._by: Numbered | None = None
 
     @property
-    def told(self) -> Values | None:
+    def recorded(self) -> Values | None:
         return self.item[1]
 
     @property

@@ -9,7 +9,7 @@ from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.collectives import cost as work
 from sipsim.chips.ahbm.collectives.catalog import BOUNDS, cheapest, ranked
 from sipsim.chips.ahbm.collectives.cost import Cost
-from sipsim.chips.ahbm.collectives.launch import Prepared
+from sipsim.chips.ahbm.collectives.launch import PlannedCall
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.collectives.semantics import COLLECTIVES
@@ -19,7 +19,7 @@ SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x2 --sips 6",)
 SIZES = "1K", "96K", "8M"
 
 
-def task_of(system: str, collective: str, size: str) -> tuple[Plan, Prepared]:
+def task_of(system: str, collective: str, size: str) -> tuple[Plan, PlannedCall]:
     argv = (*system.split(), "--collective", collective, "--bytes", size, "--algorithm", "direct")
     made = prepare(parse([*argv]))
     definition = COLLECTIVES.get(collective)

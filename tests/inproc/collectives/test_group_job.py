@@ -11,7 +11,7 @@ from sweeps import crossed, some
 from launcher.options import parse
 from launcher.run.prepare import prepare
 from launcher.supervise.run import Run
-from sipsim.chips.ahbm.collectives.cost import Commands
+from sipsim.chips.ahbm.collectives.cost import CommandTimes
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
@@ -110,7 +110,7 @@ def bound_of(prepared: Run) -> LatencyBound | None:
     job, plan, collective = prepared.job, prepared.plan, COLLECTIVES.get(prepared.job.collective)
     assert isinstance(plan, Plan)
     (((first, *_),), ((name, *_),)) = tasks_of(job, collective, plan), job.algorithms
-    return latency_bound(first.task, first.places[0], Commands(plan.system, effective_ipcq(plan.resolved, name)))
+    return latency_bound(first.task, first.places[0], CommandTimes(plan.system, effective_ipcq(plan.resolved, name)))
 
 
 def test_links_of_several_kinds_have_no_bound() -> None:

@@ -64,7 +64,7 @@ def test_only_pairs_without_ethernet_between_them_have_credit_wires() -> None:
     """Their channels are those of the links, and of SIPs 1 and 2."""
     table = {0: {"a": 1, "b": 2}, 1: {"a": 0, "c": 2}, 2: {"b": 0, "c": 1}}
     plan = WiredPlan(config(LINE), [PePlace(sip, 0, 0) for sip in range(3)], table)
-    assert [channel.name for channel in plan.own_channels()] == ["1~credit~2", "2~credit~1"]
+    assert [channel.name for channel in plan.extra_channels()] == ["1~credit~2", "2~credit~1"]
     found = {(place.sip, entry.direction): entry.credit_mode for place in plan.entries for entry in plan.entries[place]}
     assert found == {
         (0, "a"): "fabric",

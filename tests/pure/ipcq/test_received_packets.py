@@ -224,7 +224,7 @@ def test_a_frame_goes_on_with_a_header_of_its_own(monkeypatch: pytest.MonkeyPatc
 
 def test_what_ports_send_each_other_comes_whole() -> None:
     sip = Sip(0, PLAN, lambda _to, _parcel: None)
-    sip.network.by_arrival[IN].own_frames = (Message,)  # type: ignore[misc]
+    sip.network.by_arrival[IN].port_frames = (Message,)  # type: ignore[misc]
     with pytest.raises(InvariantViolation, match="is a Message in parts"):
         sip.receive(IN, encode(FIRST))
 

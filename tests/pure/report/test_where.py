@@ -8,7 +8,7 @@ import pytest
 from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
 from sipsim.chips.api.chip import StackBound
-from sipsim.records.explanation import Explanation, Part, PathStep, PhaseTime, WhatIf
+from sipsim.records.explanation import Explanation, PathStep, PhaseTime, TimePart, WhatIf
 from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, Usage
 
 
@@ -171,13 +171,13 @@ def test_the_bandwidth_of_a_bus_is_explained() -> None:
 
 
 SHARED = "sharing sip{}.cube1.x>cube1.y with cube0.pe0 to link E"
-STEPS = (PathStep(0, "sip0.cube0.pe0", "math", "add", 0, 1000, (Part("PE_MATH", ("pe_math.overhead_ns",), 1000),)),)
+STEPS = (PathStep(0, "sip0.cube0.pe0", "math", "add", 0, 1000, (TimePart("PE_MATH", ("pe_math.overhead_ns",), 1000),)),)
 PARTS = (
-    Part("bytes", ("a.bandwidth_GBps",), 400),
-    Part("PE_MATH", ("pe_math.overhead_ns",), 300),
-    Part(SHARED.format(0), ("b.bandwidth_GBps",), 100),
-    Part(SHARED.format(3), ("b.bandwidth_GBps",), 100),
-    Part("bytes", ("c.bandwidth_GBps",), 100),
+    TimePart("bytes", ("a.bandwidth_GBps",), 400),
+    TimePart("PE_MATH", ("pe_math.overhead_ns",), 300),
+    TimePart(SHARED.format(0), ("b.bandwidth_GBps",), 100),
+    TimePart(SHARED.format(3), ("b.bandwidth_GBps",), 100),
+    TimePart("bytes", ("c.bandwidth_GBps",), 100),
 )
 CHANGES = (WhatIf("a", ("a.bandwidth_GBps=128",), 200, 150), WhatIf("m", ("m=1", "n=2"), 170))
 PHASES = (PhaseTime("add", 1000, {"math": 900, "recv": 100}),)
@@ -232,7 +232,7 @@ def test_a_whole_run_is_no_iteration() -> None:
 
 
 def test_a_shared_link_is_named_as_a_link() -> None:
-    part = Part("sharing link 0.E>1.W with cube1.pe0 to link E", ("links.ucie.params.bandwidth_GBps",), 1000)
+    part = TimePart("sharing link 0.E>1.W with cube1.pe0 to link E", ("links.ucie.params.bandwidth_GBps",), 1000)
     told = msgspec.structs.replace(TOLD, parts=(part,))
     assert explained(told)[1] == "it is bound by sharing links, whose bytes wait for each other (100.0 %)"
 

@@ -35,7 +35,7 @@ from launcher.supervise.facts import (
 from launcher.supervise.positions import NO_ANSWER
 from launcher.supervise.ranks import EXPLAIN_S, next_host, place_blockwise
 from launcher.supervise.supervisor import GRACE_S, Supervisor
-from sipsim.node.process import CUT_OFF
+from sipsim.node.process import LOST_BROKER_EXIT
 from sipsim.records.dump import SipDump, TaskState
 
 ONE_HOST = [HostSpec()]
@@ -229,7 +229,7 @@ def test_what_a_process_that_has_not_joined_has_told_comes_before_its_exit(again
     assert run.after(GRACE_S + 0.2) == [Lost(1, "ended with exit code 2")]
 
 
-@pytest.mark.parametrize(("status", "is_shown"), [(CUT_OFF, False), (3, True), (-9, True)])
+@pytest.mark.parametrize(("status", "is_shown"), [(LOST_BROKER_EXIT, False), (3, True), (-9, True)])
 def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(status: int, is_shown: bool):
     run = Run().begin()
     run.supervisor.failed()
@@ -240,14 +240,14 @@ def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(statu
 
 def test_the_death_of_the_broker_is_the_cause_also_where_a_rank_that_has_lost_it_ends_first():
     run = Run().begin()
-    assert run.ends(1, CUT_OFF) == []
+    assert run.ends(1, LOST_BROKER_EXIT) == []
     error = the_failure(run.take(ProcessEvent(-1, ProcessExited(None, 0, 1, -9))))
     assert (error.rank, error.message) == (None, "the broker (pid 1) was killed by SIGKILL")
 
 
 def test_a_rank_that_has_lost_a_broker_that_lives_has_died():
     run = Run().begin()
-    assert run.ends(1, CUT_OFF) == []
+    assert run.ends(1, LOST_BROKER_EXIT) == []
     assert the_failure(run.after(GRACE_S + 0.2)).rank == 1
 
 

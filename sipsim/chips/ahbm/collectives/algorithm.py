@@ -31,7 +31,7 @@ from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
 from sipsim.core.moved import current
 from sipsim.core.registry import source_spec
-from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
+from sipsim.core.task import NOT_PLAIN, makes_generator, reason_not_callable
 from sipsim.records.code_place import raised_at
 
 OWN_PACKAGE = "sipsim."
@@ -190,7 +190,7 @@ class Algorithm:
         Raises:
             ConfigError: shows the kernel's signature and the arguments that it gets.
         """
-        refusal = why_not_called(self.kernel, len(first) + len(args) + 1)
+        refusal = reason_not_callable(self.kernel, len(first) + len(args) + 1)
         if refusal:
             own, grid = f"{len(args)} of kernel_args", ""
             if self._topologies is not None:

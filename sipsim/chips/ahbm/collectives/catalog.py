@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.cost import Cost, Estimate, estimate
-from sipsim.chips.ahbm.collectives.launch import Prepared
+from sipsim.chips.ahbm.collectives.launch import PlannedCall
 from sipsim.chips.ahbm.collectives.queue_pairs import MAX_DIRECTIONS
 from sipsim.chips.ahbm.collectives.rules import check_schedule_settings
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, unknown_algorithm
@@ -26,7 +26,7 @@ MOST_CHECKED = 1024
 class Catalog:
     """All algorithm entries of a config, each loaded at its first use. ``chosen``: cached results of :func:`cheapest`.
 
-    ``left_out``: the reasons why entries cannot be used, by name; ``auto`` and ``all`` skip these entries.
+    ``rejected``: the reasons why entries cannot be used, by name; ``auto`` and ``all`` skip these entries.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -34,7 +34,7 @@ class Catalog:
         self._entries = resolved.ccl.algorithms
         self._loaded: dict[str, Algorithm] = {}
         self.chosen: dict[Hashable, Algorithm | None] = {}
-        self.left_out: dict[str, str] = {}
+        self.rejected: dict[str, str] = {}
         self._checked: dict[Hashable, tuple[str, str]] = {}
 
     def get(self, name: str, collective: str | None = None) -> Algorithm:
@@ -64,7 +64,7 @@ class Catalog:
             try:
                 found.append(self.get(name))
             except ConfigError as error:
-                self.left_out[name] = str(error)
+                self.rejected[name] = str(error)
         return found
 
     @property
@@ -84,14 +84,14 @@ class Catalog:
     def refusals(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
         """Return the schedules for tasks of one collective, each with the reason why it refuses a task, or with "".
 
-        A schedule that fails its check for a task is put into ``left_out`` instead.
+        A schedule that fails its check for a task is put into ``rejected`` instead.
         """
         found = []
         for algorithm in self.of(tasks[0].collective.name):
             try:
                 found.append((algorithm, next(filter(None, (self.why_not(algorithm, task) for task in tasks)), "")))
             except ConfigError as error:
-                self.left_out[algorithm.name] = str(error)
+                self.rejected[algorithm.name] = str(error)
         return found
 
     def able(self, task: Task) -> list[Algorithm]:
@@ -154,7 +154,7 @@ class Candidate(NamedTuple):
     estimate: Estimate
 
 
-def cheapest(catalog: Catalog, made: Prepared) -> Algorithm | None:
+def cheapest(catalog: Catalog, made: PlannedCall) -> Algorithm | None:
     """Return the algorithm with the lowest estimated time, the first by name among equals; None if none runs the task.
 
     Branch and bound: always refine the candidate with the lowest bound. So an algorithm whose worker or busiest link
@@ -182,7 +182,7 @@ def cheapest(catalog: Catalog, made: Prepared) -> Algorithm | None:
     return best
 
 
-def ranked(catalog: Catalog, made: Prepared) -> list[Candidate]:
+def ranked(catalog: Catalog, made: PlannedCall) -> list[Candidate]:
     """Return all algorithms that run a task with their estimates, the cheapest first."""
     choices = [Candidate(each, estimate(each, made)) for each in catalog.able(made.task)]
     return sorted(choices, key=lambda choice: choice.estimate.time_ps)
@@ -216,7 +216,7 @@ AUTO, ALL = "auto", "all"
 """Values that replace an algorithm's name: the cheapest algorithm, or all that run the collective."""
 
 
-def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str = "") -> Algorithm:
+def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: str = "") -> Algorithm:
     """Return the algorithm for a task: ``named`` by the call; or if empty, ``configured`` if it runs this collective,
     otherwise the cheapest, as for ``auto``.
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.launch import Place, Prepared
+from sipsim.chips.ahbm.collectives.launch import Place, PlannedCall
 from sipsim.chips.ahbm.collectives.programs import COALESCED_BYTES, Shards, hoisted_sends, passes_of
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
@@ -48,7 +48,7 @@ Ends = tuple[tuple[int, int, int], str, tuple[int, int, int]]
 """(source PE, direction, destination PE), each PE as (SIP, cube, PE)."""
 
 
-class Commands:
+class CommandTimes:
     """Cached times of a worker's commands by :class:`Prices`, computed for PE 0 of cube 0. The cached functions do not
     refer to this object, so there is no reference cycle.
 
@@ -283,7 +283,7 @@ class Workload:
     when this rank has sent the corresponding message. With several users per link, ties make the ranks differ.
     """
 
-    def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
+    def __init__(self, algorithm: Algorithm, made: PlannedCall) -> None:
         self.task = made.task
         self.made = made
         self._algorithm = algorithm
@@ -307,9 +307,9 @@ class Workload:
         return effective_ipcq(self.system.resolved, self._algorithm.name)
 
     @cached_property
-    def commands(self) -> Commands:
+    def commands(self) -> CommandTimes:
         """The times of commands and messages."""
-        return Commands(self.system, self.knobs)
+        return CommandTimes(self.system, self.knobs)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -477,7 +477,7 @@ class Estimate(NamedTuple):
     link_ps: Ps
 
 
-def estimate(algorithm: Algorithm, made: Prepared) -> Estimate:
+def estimate(algorithm: Algorithm, made: PlannedCall) -> Estimate:
     """Estimate the cost of a task with an algorithm and its workers."""
     return Cost(algorithm, made).estimate()
 
@@ -520,7 +520,7 @@ class Cost:
     the estimate.
     """
 
-    def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
+    def __init__(self, algorithm: Algorithm, made: PlannedCall) -> None:
         self._algorithm = algorithm
         self._work = Workload(algorithm, made)
         workers, holders = len(made.places), _holders(made.task, made.shards)

@@ -52,7 +52,7 @@ def _from(first: int, pes: Sequence[int]) -> list[int]:
     return sorted(pes, key=lambda pe: (abs(pe - first), pe))
 
 
-class Prepared(NamedTuple):
+class PlannedCall(NamedTuple):
     """A planned call. ``task``: input of the algorithm; ``places``: the workers on each SIP; ``shards``: elements per
     shard; ``spans``: elements of this rank's tensors that are contiguous in one memory.
     """
@@ -70,7 +70,7 @@ def prepared(
     n_pes: int,
     settings: WorkerSettings,
     allowed: tuple[int, ...],
-) -> Prepared:
+) -> PlannedCall:
     """Plan a call: its task and workers, equal on all ranks that call with tensors of the same layout."""
     size = group.size
     of_source, of_result = collective.elements(1, size)
@@ -89,11 +89,11 @@ def prepared(
         shards = Shards(*[n_elem // layouts[0 if collective.gathers else 1].blocks()] * 2)
     root = call.values[0] if collective.has_root else 0
     task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places), settings.room_bytes)
-    return Prepared(task, tuple(places), shards, spans)
+    return PlannedCall(task, tuple(places), shards, spans)
 
 
 def worker_programs(
-    algorithm: Algorithm, wiring: Wiring, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
+    algorithm: Algorithm, wiring: Wiring, prepared: PlannedCall, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, Program]:
     """Return the program of each worker of a rank. ``wiring``: the algorithm's wiring of the group.
 

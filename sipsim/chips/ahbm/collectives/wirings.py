@@ -176,7 +176,7 @@ def group_entries(
     return plan
 
 
-class Windows:
+class WindowAllocator:
     """Allocator of group windows: ``count`` windows of ``nbytes`` each, from offset ``first`` on, in every PE's TCM."""
 
     def __init__(self, n_sips: int, first: int, nbytes: int, count: int) -> None:
@@ -267,7 +267,7 @@ def pair_generation(group: int, number: int, row: int = 0) -> int:
     return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 
-class Wired(NamedTuple):
+class InstalledWiring(NamedTuple):
     """An algorithm's queue pairs: rings at an offset of the window, on ``places``, to which calls add workers.
 
     A wiring has the same generation and offset on all ranks of a group.
@@ -284,8 +284,8 @@ class Wired(NamedTuple):
 class WiringUse(NamedTuple):
     """A wiring to use, and the evicted wirings, which must be closed first."""
 
-    wired: Wired
-    gone: list[Wired]
+    wired: InstalledWiring
+    gone: list[InstalledWiring]
 
 
 class ProcessGroup:
@@ -304,7 +304,7 @@ class ProcessGroup:
         self.pes = pes
         self.window_bytes = window_bytes
         self._room = RingAllocator(window_bytes)
-        self._wired: dict[str, Wired] = {}
+        self._wired: dict[str, InstalledWiring] = {}
         self._made = 0
 
     @property
@@ -331,10 +331,10 @@ class ProcessGroup:
         gone = [self._wired.pop(each) for each in names]
         self._made += 1
         generation = wiring_generation(self.number, self._made)
-        self._wired[name] = Wired(generation, name, wiring, size, offset, {})
+        self._wired[name] = InstalledWiring(generation, name, wiring, size, offset, {})
         return WiringUse(self._wired[name], gone)
 
-    def close(self) -> list[Wired]:
+    def close(self) -> list[InstalledWiring]:
         """Remove and return all wirings of the group, which the caller must close."""
         gone = [*self._wired.values()]
         self._wired.clear()
@@ -347,7 +347,7 @@ PAIR_BYTES = 16384
 MOST_SLOTS = 4
 
 
-class Pair(NamedTuple):
+class PeerPair(NamedTuple):
     """Point-to-point connection from group rank ``src`` to group rank ``dst``.
 
     Both ranks derive its properties only from the group and from the tensor's size and layout, which must be equal on
@@ -428,7 +428,7 @@ def pair_workers(
 
 
 def pair_program(
-    pair: Pair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
+    pair: PeerPair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
 ) -> Program:
     """Return the program of one worker: its part of the elements, tile by tile."""
     shard = tensor.numel() // tensor.dp.blocks()
@@ -444,7 +444,7 @@ def pair_program(
 
 
 def pair_entries(
-    system: AhbmSystem, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
+    system: AhbmSystem, knobs: IpcqKnobs, pair: PeerPair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
     """Return the queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with the ring size.
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ranked, reason, select
 from sipsim.chips.ahbm.collectives.cost import estimate
-from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
+from sipsim.chips.ahbm.collectives.launch import PlannedCall, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import kernel_parameters
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
@@ -204,7 +204,7 @@ def _is_in_place(job: Job, collective: Collective) -> bool:
     return collective.in_place if collective.per_cube else job.in_place
 
 
-def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[Prepared]]:
+def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[PlannedCall]]:
     """Return the prepared tasks of a job: a list per size, with a task per group."""
     groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
     return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
@@ -262,7 +262,7 @@ def _sizes(job: Job, collective: Collective, size: int) -> list[int]:
     return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
 
 
-def _prepared(job: Job, collective: Collective, n_elem: int, group: Group, plan: Plan) -> Prepared:
+def _prepared(job: Job, collective: Collective, n_elem: int, group: Group, plan: Plan) -> PlannedCall:
     dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
@@ -333,7 +333,7 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
         else:
             by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
     # These notes are first: a table without -v may show only one note.
-    notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()} | notes
+    notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.rejected.items()} | notes
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
     if AUTO in request.algorithms and not is_auto:
@@ -343,7 +343,7 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
     return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
 
 
-def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
+def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
     if name == ALL:
         raise ConfigError("--algorithm: all names every algorithm; give it alone")
     try:

@@ -467,7 +467,7 @@ class Distributed:
         wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, kernel_parameters(collective))
-        sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
+        sized, how = call.larger_tensor(), ", ".join(map(str, (call.op, *call.values)))
         everyone.calls += 1
         work.call = call._replace(
             sips=everyone.group.sips,
@@ -480,7 +480,7 @@ class Distributed:
         self._queue.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
 
     def _note_call(self, call: Call) -> None:
-        nbytes = call.sized().nbytes if call.collective is None else 0
+        nbytes = call.larger_tensor().nbytes if call.collective is None else 0
         self.calls.append(GroupCall(call.text, call.group, () if call.group == WORLD else call.sips, nbytes))
 
     def _note_group(self, what: str) -> None:

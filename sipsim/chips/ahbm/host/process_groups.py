@@ -12,17 +12,17 @@ from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import AUTO, select
 from sipsim.chips.ahbm.collectives.kernel import kernel
-from sipsim.chips.ahbm.collectives.launch import Place, Prepared, prepared, worker_programs
+from sipsim.chips.ahbm.collectives.launch import Place, PlannedCall, prepared, worker_programs
 from sipsim.chips.ahbm.collectives.programs import Program
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, pair_ipcq
 from sipsim.chips.ahbm.collectives.wirings import (
     MOST_GROUPS,
     PAIR_BYTES,
-    Pair,
+    InstalledWiring,
     PairWorkers,
+    PeerPair,
     ProcessGroup,
-    Windows,
-    Wired,
+    WindowAllocator,
     group_entries,
     pair_entries,
     pair_program,
@@ -68,7 +68,7 @@ class GroupLauncher:
         self._pair_knobs = pair_ipcq(sip.plan.resolved)
         self._programs: dict[Any, Programs] = {}
         self._works: dict[int, list[Work]] = {}
-        self._evicted: dict[int, list[Wired]] = {}
+        self._evicted: dict[int, list[InstalledWiring]] = {}
         self._pairs: dict[int, dict[int, PairQueues]] = {}
         self._noted: set[str] = set()
 
@@ -91,7 +91,7 @@ class GroupLauncher:
         check_call(collective, call, group.group.size, rank)
         task = prepared(collective, call, group.group, plan.system.n_pes, plan.worker_settings, pes or group.pes)
         chosen = select(plan.catalog, task, plan.algorithm, algorithm)
-        if plan.catalog.left_out and algorithm in ("", AUTO):
+        if plan.catalog.rejected and algorithm in ("", AUTO):
             self._note_left_out(rank)
         group.calls += 1
         n_elem = task.task.n_elem
@@ -125,7 +125,7 @@ class GroupLauncher:
         own, other = self._rank_in(group), group.group.rank_of(peer)
         if other is None or own == other:
             raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
-        pair = Pair(group, own, other) if sends else Pair(group, other, own)
+        pair = PeerPair(group, own, other) if sends else PeerPair(group, other, own)
         workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
         queues = self._pairs.setdefault(group.number, {}).setdefault(pair.generation, PairQueues(set(), count(1)))
         slot_bytes = self._wire_pair(pair, queues, workers)
@@ -175,7 +175,7 @@ class GroupLauncher:
 
     def _note_left_out(self, rank: int) -> None:
         """Print once, on the first rank of a group, the algorithms that ``auto`` cannot load."""
-        for name, why in self._plan.catalog.left_out.items():
+        for name, why in self._plan.catalog.rejected.items():
             if rank == 0 and name not in self._noted:
                 note(f"algorithm {name} is left out: {why}")
             self._noted.add(name)
@@ -194,13 +194,13 @@ class GroupLauncher:
         for key in [key for key in self._programs if key[0] == group.number]:
             del self._programs[key]
 
-    def _wired(self, group: ProcessGroup, algorithm: Algorithm) -> Wired:
+    def _wired(self, group: ProcessGroup, algorithm: Algorithm) -> InstalledWiring:
         wired, evicted = group.wired(algorithm, effective_ipcq(self._plan.resolved, algorithm.name))
         if evicted:
             self._evicted[wired.generation] = evicted
         return wired
 
-    def _users_before(self, wired: Wired) -> list[Work]:
+    def _users_before(self, wired: InstalledWiring) -> list[Work]:
         """The works that use the room of a wiring before the wiring does."""
         return [
             work
@@ -212,7 +212,7 @@ class GroupLauncher:
         self,
         group: ProcessGroup,
         places: Sequence[Place],
-        wired: Wired,
+        wired: InstalledWiring,
         then: Callable[[Work], None] | None,
         work: Work,
     ) -> None:
@@ -231,7 +231,7 @@ class GroupLauncher:
         if then is not None:
             then(work)
 
-    def _wire_pair(self, pair: Pair, queues: PairQueues, workers: PairWorkers) -> int:
+    def _wire_pair(self, pair: PeerPair, queues: PairQueues, workers: PairWorkers) -> int:
         """Install the missing queue pairs of these workers, and return the bytes of a slot."""
         n_slots, slot_bytes = pair.slots(self._pair_knobs)
         new = [each for each in zip(*workers, strict=True) if each not in queues.workers]
@@ -242,18 +242,20 @@ class GroupLauncher:
         queues.workers.update(new)
         return slot_bytes
 
-    def _close_evicted(self, wired: Wired) -> None:
+    def _close_evicted(self, wired: InstalledWiring) -> None:
         for old in self._evicted.pop(wired.generation, ()):
             self._close(old)
 
-    def _close(self, wired: Wired) -> None:
+    def _close(self, wired: InstalledWiring) -> None:
         """Close a wiring that no work uses any more."""
         self._close_evicted(wired)
         self._works.pop(wired.generation, None)
         if wired.places and wired.wiring:
             self._sip.close(wired.generation)
 
-    def _programs_of(self, group: ProcessGroup, algorithm: Algorithm, task: Prepared, wired: Wired) -> Programs:
+    def _programs_of(
+        self, group: ProcessGroup, algorithm: Algorithm, task: PlannedCall, wired: InstalledWiring
+    ) -> Programs:
         key, size = (group.number, algorithm.name, task, wired.size), wired.size
         made = self._programs.get(key)
         if made is None:
@@ -265,7 +267,9 @@ class GroupLauncher:
         return made
 
 
-def _call_text(what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: Prepared, made_of: str) -> str:
+def _call_text(
+    what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: PlannedCall, made_of: str
+) -> str:
     collective = made.task.collective
     root = f"root {group.group.sips[call.values[0]]}" if collective.has_root else ""
     details = ", ".join(filter(None, (call.op if collective.ops else "", root, algorithm.name)))
@@ -381,7 +385,7 @@ class ProcessGroups:
         nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
         region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
         stride, room = nbytes + PAIR_BYTES, max(region.size - used, 0)
-        self._windows = Windows(plan.system.n_sips, region.offset + used, stride, room // stride)
+        self._windows = WindowAllocator(plan.system.n_sips, region.offset + used, stride, room // stride)
         self._window_bytes = nbytes
         self._made = 0
         self._live: dict[int, GroupHandle] = {}

@@ -53,7 +53,7 @@ class RunRecords:
         self.memory.sample()
         assert last.run is not None
         self._started = max(self._started, last.run + 1)
-        dtype = call.sized().dtype
+        dtype = call.larger_tensor().dtype
         busbw = Fraction(1) if call.collective is None else call.collective.busbw_factor(len(call.sips))
         self.runs.append(
             RunRecord(

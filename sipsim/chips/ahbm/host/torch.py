@@ -17,7 +17,7 @@ from sipsim.chips.api.bridge import Bridge, host_call
 from sipsim.config.schema import ComponentsFile
 from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES, DType, dtype_of
 from sipsim.core.registry import nearest
-from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
+from sipsim.core.task import NOT_PLAIN, makes_generator, reason_not_callable
 
 
 class Torch:
@@ -118,7 +118,7 @@ class Torch:
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
         if makes_generator(kernel):
             raise TypeError(f"torch.launch: the kernel {NOT_PLAIN}")
-        if problem := why_not_called(kernel, len(args) + 1):
+        if problem := reason_not_callable(kernel, len(args) + 1):
             raise TypeError(f"torch.launch: {problem}, the {len(args)} that are given and tl")
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")

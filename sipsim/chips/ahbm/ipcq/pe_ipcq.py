@@ -27,7 +27,7 @@ from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.chips.ahbm.pe.cpu import ROOM
 from sipsim.chips.ahbm.pe.engine import CommandEngine, Issue, SendSlots, Take, engine_for
-from sipsim.collectives.call import differing
+from sipsim.collectives.call import call_difference
 from sipsim.core.errors import (
     AhbmError,
     CollectiveMismatch,
@@ -393,7 +393,7 @@ class PeIpcq(CommandEngine):
             source if isinstance(source, int) else source.name,
         )
         facts = queue.direction, seq, nbytes, read_pa, sending.cause
-        span = message.span = self._recorder.ended(
+        span = message.span = self._recorder.end_operation(
             self.name, "send", sent_ps, cause, facts, record, message.data, crc=message.crc, trace=trace
         )
         queue.my_head += 1
@@ -628,7 +628,7 @@ class PeIpcq(CommandEngine):
         )
         facts = direction, received.consumer_seq - 1, receiving.cause
         made = result if receiving.error is None else None
-        ended = self._recorder.ended
+        ended = self._recorder.end_operation
         span = ended(self.name, "recv", receiving.freed_ps, receiving.freed_by, facts, record, made, trace=trace)
         del result, command, made
         receiving.command = None
@@ -686,7 +686,7 @@ class PeIpcq(CommandEngine):
 
 def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
     """Return the error for a message that was sent in another collective call than its receive."""
-    theirs, own = differing(received.call, call)
+    theirs, own = call_difference(received.call, call)
     return CollectiveMismatch(
         f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
         f"every rank must make the same calls in the same order",

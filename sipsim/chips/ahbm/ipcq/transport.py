@@ -14,7 +14,7 @@ from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.fabric.channels import COMM, CREDIT
 from sipsim.fabric.graph import Done, Node, Route
 from sipsim.fabric.links.frames import UNSENT, encode
-from sipsim.fabric.links.network import BadPacket, Delivery, NetworkInterface, Way
+from sipsim.fabric.links.network import BadPacket, Delivery, FramePath, NetworkInterface
 from sipsim.records.dump import Place
 
 Ps = int
@@ -179,7 +179,7 @@ class CreditSender:
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = CreditFrame(*UNSENT, peer.cube, peer.pe, credit)
-        way = self._network.way(src, peer.sip, message, queue.short_name)
+        way = self._network.frame_path(src, peer.sip, message, queue.short_name)
         if injected is None:
             way.depart(message, nbytes, delay_ps)
             return
@@ -191,7 +191,7 @@ class CreditSender:
         way.depart(message, nbytes, delay_ps, 0, left)
 
 
-def _beyond_ps(way: Way) -> Ps:
+def _beyond_ps(way: FramePath) -> Ps:
     """Return the time of a head from PE_DMA, without PE_DMA's own delay, to the end of its path, in ps."""
     return way.route.head_ps() - way.route.start_ps
 
@@ -200,7 +200,7 @@ class _Path(NamedTuple):
     """Source, path, TCM ports of one queue pair's messages, and time of their heads from PE_DMA to the path's end."""
 
     src: Node
-    way: Way
+    way: FramePath
     tcm: PeTcm
     beyond_ps: Ps
 
@@ -276,7 +276,7 @@ class MessageSender:
     def _path_of(self, queue: QueuePair, message: Message) -> _Path:
         """Compute and store the path of a queue pair's messages."""
         src = Node("pe", message.src_cube, message.src_pe)
-        way = self._network.way(src, queue.peer.sip, message, queue.short_name)
+        way = self._network.frame_path(src, queue.peer.sip, message, queue.short_name)
         tcm = PeTcm(message.src_sip, self._memory_ports, src)
         path = self._paths[queue] = _Path(src, way, tcm, _beyond_ps(way))
         return path

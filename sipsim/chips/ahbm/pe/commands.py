@@ -218,7 +218,7 @@ class Make(msgspec.Struct, frozen=True):
         return self.result_bytes, False
 
 
-class Piece(NamedTuple):
+class TcmPiece(NamedTuple):
     """Bytes in the TCM at a physical ``address``; None: the start of the kernel's region."""
 
     address: int | None
@@ -232,14 +232,14 @@ class MathWork(NamedTuple):
 
     nbytes: int
     is_special: bool
-    operands: tuple[Piece, ...]
-    result: Piece
+    operands: tuple[TcmPiece, ...]
+    result: TcmPiece
 
 
 def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
     """Return the work of a PE_MATH command; call it before the command claims the slots of its operands."""
-    operands = tuple([Piece(each.tcm_pa, each.nbytes) for each in command.handles])
-    return MathWork(*command.work, operands, Piece(command.result.tcm_pa, command.result_bytes))
+    operands = tuple([TcmPiece(each.tcm_pa, each.nbytes) for each in command.handles])
+    return MathWork(*command.work, operands, TcmPiece(command.result.tcm_pa, command.result_bytes))
 
 
 class View(msgspec.Struct, frozen=True):

@@ -329,7 +329,7 @@ class CommandEngine:
         record, facts = (kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields), (completion.value, *work)
         made = None if self._recorder.feed is None else self.made(completion.command)
         taken_ps = None if self.engine_queue is None else max(start_ps, completion.taken_ps)
-        span = self._recorder.ended(self._name, kind, start_ps, completion.cause, facts, record, made, taken_ps)
+        span = self._recorder.end_operation(self._name, kind, start_ps, completion.cause, facts, record, made, taken_ps)
         del made
         if completion.reads:
             self._free_slots(completion, span)

@@ -271,7 +271,7 @@ def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str
     if values.startswith(DIGITS):
         data = bytes.fromhex(values.removeprefix(DIGITS))
     else:
-        first = pe.told
+        first = pe.recorded
         data = b"" if first is None else first if isinstance(first, bytes) else first.tobytes()
         found = values_as_text(data)
         if found != values:

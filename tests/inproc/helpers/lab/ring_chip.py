@@ -130,7 +130,7 @@ class RingChip(Chip):
     def send(self, sip: int, core: int, number: int) -> None:
         """From core 0 to a core of another SIP."""
         token = Token(*UNSENT, core, number)
-        way = self.network.way(Node("core", 0, 0), sip, token, "")
+        way = self.network.frame_path(Node("core", 0, 0), sip, token, "")
         way.depart(token, TOKEN_BYTES)
 
     def recv(self) -> int:
