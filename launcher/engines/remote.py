@@ -25,7 +25,7 @@ SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 @ENGINES.register("auto")
 def run_automatic(run: Run, signals: StopSignals) -> Outcome:
-    """slurm in an allocation, mpi below an mpiexec, ssh with --hosts, else local."""
+    """Slurm in an allocation, mpi below an mpiexec, ssh with --hosts, else local."""
     outcome: Outcome = ENGINES.get(which(os.environ, bool(run.options.hosts)))(run, signals)
     return outcome
 

@@ -240,7 +240,8 @@ def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
 
 def iterations_of(of_ranks: Sequence[RunRecord]) -> list[tuple[int, int]]:
     """Return the first start and the last end over all ranks, in ps, of each timed iteration of a collective. The span
-    includes the launch."""
+    includes the launch.
+    """
     by_iteration = zip(*(record.spans_ps for record in of_ranks), strict=False)
     return [(min(start for start, _ in spans), max(end for _, end in spans)) for spans in by_iteration]
 

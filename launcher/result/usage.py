@@ -111,7 +111,8 @@ def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
 
 def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]:
     """Return fractions of the time of all kernels by the command that they waited for, the largest first; last, the
-    fraction after their end."""
+    fraction after their end.
+    """
     if not whole_ps:
         return {}
     waited = _sums([each.ran.waited_ps for each in of_ranks])

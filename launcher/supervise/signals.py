@@ -116,7 +116,8 @@ class StopSignals:
 
     def reason(self) -> str | None:
         """Return why the run must end now: ``interrupted``, ``terminated`` or ``timeout``; None to continue. Makes no
-        system call, since it is called between any two messages."""
+        system call, since it is called between any two messages.
+        """
         if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._noted = "timeout"
         return self._noted

@@ -182,7 +182,6 @@ def flow_of(
     Raises:
         ScheduleError: by ``steps_of``: a rank sends or receives twice in a round, or in a direction not in the wiring.
     """
-
     sends = transfers if callable(transfers) else _by_sender(transfers, wiring)
     # No reference cycles: a group's schedules are freed with the last reference to them.
     sent_by, peers = cache(partial(_sent, sends, wiring)), cache(partial(_peers, wiring))

@@ -369,7 +369,8 @@ class FlowFabric:
 
     def _plan_first(self, flow: Flow, now: Ps) -> None:
         """Schedule the first packet of several, unless the transfer would leave before. A transfer leaves no sooner
-        than at its own limit, so this event is before its leaving."""
+        than at its own limit, so this event is before its leaving.
+        """
         mail_ps = max(flow.begin_ps + flow.path.first_ps, now)
         if mail_ps < flow.begin_ps + flow.own_ps:
             flow.mail_ps = mail_ps

@@ -104,7 +104,8 @@ class Edge(NamedTuple):
 
     def first_ps(self, payload_bytes: int) -> int:
         """Return the time that this wire needs for the first of several packets of a payload, or for the bytes that the
-        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole."""
+        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole.
+        """
         if self.framing is None:
             return 0
         first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)

@@ -91,7 +91,8 @@ def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 def _galaxy(wraps: bool) -> Iterator[Join]:
     """Yield the pairs of neighbours. A chip's channels 8 to 11 face the middle of its row, 12 to 15 the middle of its
-    column; 4 to 7 and 0 to 3 face away from it."""
+    column; 4 to 7 and 0 to 3 face away from it.
+    """
     width, height = GALAXY
     for chip in range(width * height):
         x, y = chip % width, chip // width

@@ -56,7 +56,8 @@ def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = Fal
 
 def through_one_link(line: LinePattern) -> list[Workers]:
     """Return flows on a ring of 4 that use all sender channels of the routers between chips 1 and 2: in each direction,
-    the link carries packets of the chips 1, 2 and 3 hops before its end."""
+    the link carries packets of the chips 1, 2 and 3 hops before its end.
+    """
 
     def reach(position: int) -> tuple[int, int]:
         last = line.chips - 1

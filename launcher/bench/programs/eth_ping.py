@@ -46,7 +46,8 @@ def answer(number: int, nbytes: int, samples: int, times: list[float], df: EthDa
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
     """Run on both chips. Rank 0 reports the means ``round_ns`` and ``send_ns`` of each size; rank 1 reports the mean
-    ``answer_ns``, and ``bytes_ns``, the time of the payload at the link's rate without framing."""
+    ``answer_ns``, and ``bytes_ns``, the time of the payload at the link's rate without framing.
+    """
     chosen = settings()
     core = tt.ethernet_cores_to(1 - rank)[0]
     buffer, samples = tt.l1_base(core), chosen["samples"]

@@ -320,7 +320,8 @@ class Plan(RunPlan):
 
     def _neighbour_table(self) -> NeighbourTable:
         """Return the neighbour table; empty on a topology that the algorithm does not support, where calls of it are
-        refused."""
+        refused.
+        """
         if not self.algorithm.runs_on(self.system.topology):
             return {}
         return self.algorithm.neighbour_table(self.system, self.world_size)

@@ -133,7 +133,8 @@ class AhbmSystem(RoutedSips):
 
     def least_path_ps(self, link: int) -> int:
         """Return the least time from a PE or another port to the link, since frames are sent at their source; 0 for a
-        port that sends frames itself."""
+        port that sends frames itself.
+        """
         kind = self.link_kinds[link]
         if self.has_buffers:
             return self.least_last_ps(link)
@@ -145,12 +146,14 @@ class AhbmSystem(RoutedSips):
 
     def until_left(self, route: Route) -> Route:
         """Return the part of a route inside a SIP, its link included, that limits the rate at which a transfer leaves
-        its source: the whole route, or with finite buffers only the first edge."""
+        its source: the whole route, or with finite buffers only the first edge.
+        """
         return route._replace(edges=route.edges[:1]) if self.has_buffers else route
 
     def least_last_ps(self, link: int) -> int:
         """Return the least time from the start of a frame's last chunk to its end on a link. The chunk may still be
-        arriving from another memory or link when it starts."""
+        arriving from another memory or link when it starts.
+        """
         return min(
             self.link_kinds[link].least_chunk_ps(self.chunk_bytes), self.least_transit_ps, self._least_passing_ps
         )

@@ -25,7 +25,8 @@ class Link(NamedTuple):
 
 class TensixPlan(RunPlan):
     """Plan of a run. ``links``: by SIP and Ethernet channel, the link that leaves there; ``arrivals``: by SIP and link
-    number, the Ethernet channel at which the link arrives."""
+    number, the Ethernet channel at which the link arrives.
+    """
 
     def __init__(self, resolved: Resolved, params: ChipParams) -> None:
         self.resolved = resolved

@@ -54,7 +54,8 @@ def _gelu(x: Array) -> Array:
     (Hendrycks and Gimpel, arXiv 1606.08415), since ``(1 + tanh u) / 2`` is ``1 / (1 + exp(-2 u))``.
 
     Special values follow from the IEEE operations: large negative numbers give -0, and -inf gives NaN, as
-    ``-inf / inf`` does, although GELU has a limit there."""
+    ``-inf / inf`` does, although GELU has a limit there.
+    """
     one, half_slope, slope = np.float32(1), np.float32(0.0713548162726), np.float32(1.5957691216057)
     u = x * (slope + half_slope * (x * x))
     return np.asarray(x / (one + _exp(-u)))

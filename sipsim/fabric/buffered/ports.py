@@ -356,7 +356,8 @@ class Output:
 
     def choose(self) -> Fifo | None:
         """Remove and return the FIFO whose front is sent next, among those with room at the edge's end: by virtual
-        channel, then round robin among the inputs in the order of their keys."""
+        channel, then round robin among the inputs in the order of their keys.
+        """
         chosen_vc, least = -1, FOREVER
         for vc, fifos in enumerate(self.waiting):
             if not fifos or not self._able(vc):
@@ -376,7 +377,8 @@ class Output:
 
     def charge(self, vc: int, drain_ps: Ps) -> None:
         """Charge a virtual channel for its use of the edge: start-time fair queueing by weight, so that other channels
-        get the share that a channel leaves unused, and no channel saves it up."""
+        get the share that a channel leaves unused, and no channel saves it up.
+        """
         weight = self._weights[vc]
         if weight:
             self._served = max(self._tags[vc], self._served)
@@ -389,7 +391,8 @@ class Output:
 
     def _able(self, vc: int) -> list[Fifo]:
         """Return the FIFOs of a virtual channel with room for their front. Of frames that wait for room at a link's far
-        end, only the first in turn may take it, so that a long frame is not starved."""
+        end, only the first in turn may take it, so that a long frame is not starved.
+        """
         able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
         if self.far is None:
             return able

@@ -12,8 +12,9 @@ Size = Annotated[int, Meta(ge=0, le=65536)]
 
 @LINK_KINDS.register("ethernet")
 class Ethernet(LinkKind, frozen=True, omit_defaults=True):
-    """Ethernet link: a payload is cut into frames of ``max_payload_bytes`` and a shorter last one. A frame with ``p``
-    bytes of payload takes
+    """Ethernet link: a payload is cut into frames of ``max_payload_bytes`` and a shorter last one.
+
+    A frame with ``p`` bytes of payload takes
 
         preamble + max(header + stream header + p + FCS, min_frame) + gap
 

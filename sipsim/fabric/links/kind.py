@@ -447,12 +447,14 @@ class AnyLinkKind(Section, frozen=True):
 
     def lookahead_ps(self, way_ps: int) -> int:
         """Return the least time from sending a frame to its arrival, in ps; ``way_ps``: the least time to the link,
-        plus that of the part of the frame that passes later (``SipNetwork.least_path_ps``)."""
+        plus that of the part of the frame that passes later (``SipNetwork.least_path_ps``).
+        """
         return self.latency_ps + way_ps
 
     def reaction_ps(self, path_ps: int) -> int:
         """Return the least time from an arrival at another port to a packet on this link that it causes; ``path_ps``:
-        the time between the ports that the lookahead does not count."""
+        the time between the ports that the lookahead does not count.
+        """
         return path_ps
 
 

@@ -91,6 +91,26 @@ def public_things_have_docstrings(root: Path) -> list[str]:
     return found
 
 
+NO_NOUN_FIRST = re.compile(r"(Of|That|Those|By|What|Who|Which|Where|Not|As|The same)\b")
+PRIVATE_WORDS = re.compile(r"\b(told|tells?|heeds?|muster\w*)\b", re.IGNORECASE)
+
+
+def sentences_have_a_noun_and_the_fields_words(root: Path) -> list[str]:
+    """Docstrings of product code say first what a thing is; no text of it has a word that the field does not use."""
+    found = []
+    for where, tree, _ in sources(root, *LAYERS):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first = NO_NOUN_FIRST.match(ast.get_docstring(node) or "")
+                if first:
+                    name = getattr(node, "name", "the module")
+                    found.append(f"{where}: the docstring of {name} begins with {first[0]}")
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words = sorted({word.lower() for word in PRIVATE_WORDS.findall(node.value)})
+                found += [f"{where}:{node.lineno} has the word {word!r}" for word in words]
+    return found
+
+
 def version_is_the_same(root: Path) -> list[str]:
     """``sipsim.VERSION`` is the version in pyproject.toml."""
     wanted = _project(root)["version"]
@@ -227,6 +247,7 @@ def named(rule: object) -> str:
 
 RULES = (
     public_things_have_docstrings,
+    sentences_have_a_noun_and_the_fields_words,
     version_is_the_same,
     pins_match_the_project,
     no_test_sleeps,

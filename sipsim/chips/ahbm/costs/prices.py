@@ -551,7 +551,8 @@ class Prices:
 
     def _stages(self, tcm: MemoryPort, coming: Term, leaving: Term) -> tuple[GemmStage, ...]:
         """Return the stages of PE_GEMM. ``coming``, ``leaving``: terms that limit PE_DMA's rate from the memory of the
-        operands and to the memory of the outputs."""
+        operands and to the memory of the outputs.
+        """
         cost, start_ps = self._components.pe_gemm, self._math.overhead_ps
         cycle_ps = ns_to_ps(1 / cost.clock_GHz)
         move_ps, move_key = ns_to_ps(self._components.pe_fetch_store.overhead_ns), ("pe_fetch_store.overhead_ns",)

@@ -101,7 +101,8 @@ class GemmTimes:
 
     def shared_bytes(self, product: Product, cut: Tiling) -> int:
         """Return how many bytes of a command's loads may be in flight together with the kernel's (:class:`Stages`). No
-        limit if its loads take less than half of the array's time: then PE_DMA has time for the kernel later."""
+        limit if its loads take less than half of the array's time: then PE_DMA has time for the kernel later.
+        """
         if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
             return cut.operand_bytes
         return self._cost.shared_KiB * BYTES_PER_KIB

@@ -199,7 +199,8 @@ class Limits(NamedTuple):
 
 class _Cut(NamedTuple):
     """Sizes of a tiling: rows and columns of a piece of A, of B and of an output. ``folds``: interleaved folds across
-    the product, with ``os`` in ``down`` rows. ``steps``: of a token."""
+    the product, with ``os`` in ``down`` rows. ``steps``: of a token.
+    """
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -296,7 +297,8 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
 
 def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blocks: int, is_wide: bool) -> _Cut:
     """Return the sizes for interleaved folds ``turns`` (down, across). ``is_wide``: with ``ws`` and ``is`` a piece of A
-    serves several folds down the array."""
+    serves several folds down the array.
+    """
     rows, columns, dataflow = array
     down, folds = turns
     wide = -(-steps // rows) * rows if is_wide else rows
@@ -374,7 +376,8 @@ def _stationary(
     array: SystolicArray, folds: int, steps: int, across: int, down: int, stream: int
 ) -> Iterator[tuple[tuple[int, int], int, tuple[int, int], int, tuple[int, int], bool]]:
     """Yield per token: elements across the array, index and elements down the array, index and elements of the stream,
-    and whether it is the last token of its fold."""
+    and whether it is the last token of its fold.
+    """
     rows, columns, _ = array
     for group in range(0, across, folds * columns):
         for s, first in enumerate(range(0, down, rows)):
@@ -396,7 +399,8 @@ def _place(at: tuple[int, int], piece: tuple[int, int], matrix: tuple[int, int])
 
 class _Buffer:
     """Pieces in the buffer as tokens are processed, at most ``most_bytes``. ``loads``: operand, place and bytes of each
-    load; ``last``: its last token so far."""
+    load; ``last``: its last token so far.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

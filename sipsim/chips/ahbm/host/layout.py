@@ -112,7 +112,7 @@ class DPPolicy:
         return tuple(sizes)
 
     def to_blocks(self, array: Array) -> Array:
-        """Split a whole tensor into blocks, in the order of addresses: shape (blocks, \\*block_shape)."""
+        """Split a whole tensor into blocks, in the order of addresses: the first axis counts blocks."""
         shape, columns = self.block_shape(array.shape), self.parts(COLUMNS)
         if columns == 1:
             return array.reshape(-1, *shape)

@@ -138,7 +138,8 @@ class TensorMath(TensorBase):
 
     def __add__(self: T, other: T | Number) -> T:
         """Elementwise sum. ``other``: a tensor of the same shape and layout, a replicated row for all rows, or a
-        number, which is rounded to the type."""
+        number, which is rounded to the type.
+        """
         return self._joined("+", operator.add, other)
 
     def __radd__(self: T, other: Number) -> T:

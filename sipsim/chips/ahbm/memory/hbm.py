@@ -112,7 +112,8 @@ class HbmParams(Section, frozen=True):
 
 class Bank:
     """State of a bank, or of all banks with one number while they are equal. ``row``: the open row, or None.
-    ``column_ps``: earliest time of a column command. ``free_ps``: earliest time at which another row is opened."""
+    ``column_ps``: earliest time of a column command. ``free_ps``: earliest time at which another row is opened.
+    """
 
     __slots__ = ("column_ps", "free_ps", "row")
 
@@ -125,7 +126,8 @@ class Bank:
 class Opened(msgspec.Struct, frozen=True, gc=False):
     """Times of an access after its rows are opened. ``first_ps``: its first column command. ``end_ps``: when all data
     buses would be done with it if it were alone, without the column latency. ``busy_ps``: per pseudo channel, time of
-    the data bus for its bursts, or for opening its rows if that is longer."""
+    the data bus for its bursts, or for opening its rows if that is longer.
+    """
 
     first_ps: Ps
     end_ps: Ps
@@ -190,7 +192,8 @@ class Rows:
 
     def _with_rows(self, number: int, data_ps: Ps, rows_ps: Ps) -> Ps:
         """Return the bus time of a pseudo channel for data whose rows take ``rows_ps`` to open, overlapped with earlier
-        data."""
+        data.
+        """
         spare_ps, most_ps = self._spare_ps[number], self._timings.faw
         busy_ps = data_ps if data_ps > rows_ps - spare_ps else rows_ps - spare_ps
         left_ps = spare_ps + busy_ps - rows_ps
@@ -199,7 +202,8 @@ class Rows:
 
     def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool, before: int) -> tuple[Ps, bool]:
         """Return the time of the first column command to a row, and whether the row has to be opened. ``before``:
-        number of rows that the access opens earlier."""
+        number of rows that the access opens earlier.
+        """
         timings = self._timings
         if bank.row == row:
             return max(bank.column_ps, now_ps), False
@@ -402,7 +406,8 @@ class HbmController(MemoryPort):
 
     def _queue_up(self, block: Block, opened: Opened) -> Ps:
         """Queue a write until its banks are free; return when the queue of its pseudo channel has space for it, 0 if
-        now."""
+        now.
+        """
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
         bursts = min(-(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps))), self._queue_bursts)

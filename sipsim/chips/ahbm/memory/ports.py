@@ -52,7 +52,8 @@ class Wait(NamedTuple):
 
 class Refusal(NamedTuple):
     """Problem of a parameter that does not fit other parameters or the memory: its name, what to do, and the keys that
-    it must fit."""
+    it must fit.
+    """
 
     name: str
     what: str
@@ -61,7 +62,8 @@ class Refusal(NamedTuple):
 
 class Reading(NamedTuple):
     """Read that has begun: without contention on ``route``, its first byte leaves the memory in ``first_ps`` and its
-    last byte ``span_ps`` later."""
+    last byte ``span_ps`` later.
+    """
 
     route: Route
     first_ps: Ps
@@ -165,7 +167,8 @@ class MemoryPort:
 
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
         """Return the least time of a copy within the memory, without ``least_read_ps`` and ``least_write_ps``, in ps:
-        bytes are written as they are read."""
+        bytes are written as they are read.
+        """
         route = self.through(nbytes, (Block.piece(src, nbytes),), Block.piece(dst, nbytes))
         return bottleneck(route.edges, nbytes).ps
 

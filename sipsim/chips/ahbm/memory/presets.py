@@ -50,7 +50,8 @@ class Timings(NamedTuple):
 class Clocks(Section, frozen=True):
     """Section ``clocks``: JEDEC timings in clocks. ``burst``: eight beats on a pseudo channel's data bus, equal to
     tCCD_S. ``rtw``: from a read command to a write command. ``wtr``: from the end of written data to a read
-    command."""
+    command.
+    """
 
     burst: Clock
     ccd_l: Clock

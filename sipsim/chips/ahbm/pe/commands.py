@@ -105,7 +105,8 @@ class MathOp(msgspec.Struct, frozen=True):
     @property
     def work(self) -> tuple[int, bool]:
         """Bytes that PE_MATH processes, and whether the function is special. Bytes: elements of the result, in the
-        operands' type, times the operation's passes."""
+        operands' type, times the operation's passes.
+        """
         operation = OPERATIONS[self.op]
         if self.dims is None:
             return self.handles[-1].nbytes * operation.passes, operation.is_special
@@ -114,7 +115,8 @@ class MathOp(msgspec.Struct, frozen=True):
 
 class Reduce(msgspec.Struct, frozen=True):
     """A reduction of ``operand`` along ``axis``, None for all elements in their order, to ``shape``; ``op`` is a
-    key of ``sipsim.core.arithmetic.operations.REDUCTIONS``."""
+    key of ``sipsim.core.arithmetic.operations.REDUCTIONS``.
+    """
 
     op: str
     operand: Handle

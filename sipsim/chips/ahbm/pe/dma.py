@@ -370,7 +370,8 @@ class PeDma(CommandEngine):
 
     def operate(self, route: Route, nbytes: int, delay_ps: Ps, span_ps: Ps, done: Callable[[], None]) -> None:
         """Time an operation of PE_MATH, which reads and writes the TCM at the same time. It begins in ``delay_ps`` and
-        takes at least ``span_ps``."""
+        takes at least ``span_ps``.
+        """
         self._within(Reading(route, delay_ps, span_ps), nbytes, COMPUTE, "operations", done)
 
     def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:

@@ -630,7 +630,8 @@ class TL:
 
     def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
         """Check that c overlaps no operand. ``ranges``: address and bytes of a, b, c and of bias rows; a byte may have
-        several addresses."""
+        several addresses.
+        """
         canonical = self._pe.canonical
         spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
         begin, end = spans.pop(2)

@@ -57,7 +57,8 @@ class ConnectionWords:
 
 class WorkerConnection:
     """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
-    at_ps)`` adds to a word of a worker."""
+    at_ps)`` adds to a word of a worker.
+    """
 
     def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
         self.name = name
@@ -210,7 +211,7 @@ class FabricSender:
         """End the connection, and wait for the router's answer.
 
         Raises:
-
+            KernelMisuse: if the connection is not open.
         """
         if not self._is_open:
             raise KernelMisuse(f"worker {self._df.core}: its connection to router {self._endpoint.router} is not open")
