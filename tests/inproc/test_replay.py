@@ -195,7 +195,7 @@ def test_a_wrong_record_is_seen(kind: str, field: str, monkeypatch: pytest.Monke
                 record = *record[:place], OTHER[kind, field](record[place]), *record[place + 1 :]
         ended(feed, record, *rest)
 
-    monkeypatch.setattr(Feed, "ended", wrong_record)
+    monkeypatch.setattr(Feed, "end_operation", wrong_record)
     engine = ring_exchange("hbm")
     assert len(found) >= TURN.get(kind, 3)
     with pytest.raises(AssertionError):

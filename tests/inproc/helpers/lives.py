@@ -56,7 +56,7 @@ LIMITS: tuple[tuple[Any, str, Any], ...] = (
     (client, "PROGRESS_NS", 0),
     (session, "EVENTS_BETWEEN_POLLS", 64),
     (flows, "_MOST_PATHS", 64),
-    (process_groups, "MOST_KEPT", 4),
+    (process_groups, "PROGRAM_CACHE_SIZE", 4),
     (FreedTensors, "keep", lambda *_: None),
 )
 """So few records wait to be hashed and to be performed again; progress is told often; what is kept for the next one of

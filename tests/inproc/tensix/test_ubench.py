@@ -131,7 +131,7 @@ def not_written(self: Any, *args: object) -> None:
 
 def frees_before_it_takes(self: Any) -> None:
     """As ``Receiver.work``, but the buffer is free before the payload has left it."""
-    if self._has_come():
+    if self._has_arrived():
         self._taken += 1
         self._df.write_word(self._slots.sync(self._freed), 0)
         self._df.eth_send_packet(0, self._slots.sync(self._freed) // 16, self._slots.sync(self._freed) // 16, 1)
@@ -167,7 +167,7 @@ def test_a_planted_bug_ends_the_run(
 def test_buffers_that_do_not_fit_are_fewer_and_said_so() -> None:
     bench, case = BENCHES.get("eth-bandwidth"), Case("test_erisc_bw_bi_dir", 16, 1, (8192,))
     (figure,) = bench.measure(case, Machine(samples=20))
-    assert figure.note == "8 channels, which fit"
+    assert figure.note == "only 8 channels fit"
     with pytest.raises(ConfigError, match="--sizes 131072: 2 x 131072 B"):
         bench.measure(replace(case, sizes=(131072,)), Machine(samples=1))
 

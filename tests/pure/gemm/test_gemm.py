@@ -220,7 +220,7 @@ MISTAKES = [
     ((A, B, B + 24, (4, 4, 4)), F16, "c overlaps b"),
     ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c overlaps a"),
     ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c overlaps the bias, which is read"),
-    ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "within the bias"),
+    ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "overlaps the bias"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "rows of a have 4 elements, and its stride is 3"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4)}, "must be three numbers of elements"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4.0, 4)}, "are not numbers of elements, or None"),

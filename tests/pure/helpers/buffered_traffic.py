@@ -36,7 +36,7 @@ class FarEnd:
         self._after_ps = after_ps
         fabric.join(link, self)
 
-    def came(self) -> int:
+    def announce(self) -> int:
         self.held += 1
         return self.held
 
