@@ -257,7 +257,7 @@ def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
 
 @topology("custom", dimensions=1)
 def custom(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Yield the links of the edge list ``system.sips.custom_links``."""
+    """The edge list ``system.sips.custom_links``."""
     for link in sips.custom_links:
         yield from both_directions(link.a, link.a_port, link.b, link.b_port)
 
@@ -274,19 +274,19 @@ def _grid(shape: Shape, wrap: bool) -> Iterator[SipLink]:
 
 @topology("ring_1d", dimensions=1)
 def ring_1d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of ``count`` SIPs in a ring, E to W; two SIPs are joined twice."""
+    """``count`` SIPs in a ring, E to W; two SIPs are joined twice."""
     return _grid((sips.count, 1), wrap=True)
 
 
 @topology("torus_2d", dimensions=2)
 def torus_2d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of a grid that wraps in both dimensions."""
+    """A grid that wraps in both dimensions."""
     return _grid(shape, wrap=True)
 
 
 @topology("mesh_2d_no_wrap", dimensions=2)
 def mesh_2d_no_wrap(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of a grid without wrap."""
+    """A grid without wrap."""
     return _grid(shape, wrap=False)
 
 

@@ -71,7 +71,7 @@ def _kept_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
 
 @topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
 def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of an N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local chip.
+    """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local chip.
 
     One link is reserved for the dispatcher (the guide); assumed: it is the second.
     """
@@ -80,7 +80,7 @@ def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 @topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
 def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of a T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
+    """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
 
     SIPs 0 to 3 are the local chips, 4 to 7 the remote chips, numbered as in the guide, whose ring of eight is 0, 4, 5,
     1, 2, 6, 7, 3: the rows of the mesh are 4, 0, 3, 7 and 5, 1, 2, 6. The descriptor numbers differ: its chips 2 and 3
@@ -106,7 +106,7 @@ def _galaxy(wraps: bool) -> Iterator[Join]:
 
 @topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of a Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
+    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
 
     SIPs are numbered row by row, 8 per row; the descriptor has other numbers.
     """
@@ -115,7 +115,7 @@ def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 @topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of a Galaxy whose free channels close its rows and columns to rings.
+    """A Galaxy whose free channels close its rows and columns to rings.
 
     The guide says that they can be closed; assumed: each channel joins the same channel at the far end, such as 4 to 4.
     """
@@ -124,7 +124,7 @@ def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 @topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE)
 def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of 8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
+    """8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
 
     SIPs are numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. Assumed: no link is reserved.
     """
@@ -140,7 +140,7 @@ def _onward(sips: Sips, wraps: bool) -> Iterator[SipLink]:
 
 @topology("tt_line", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of ``count`` chips in a line, ``system.sips.num_links`` between neighbours (default 1).
+    """``count`` chips in a line, ``system.sips.num_links`` between neighbours (default 1).
 
     Assumed: channels from 8 on lead to the next chip's channels from 0 on, as on an N300 board.
     """
@@ -149,5 +149,5 @@ def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 @topology("tt_ring", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_ring(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """Return the links of ``tt_line`` closed to a ring; two chips are joined twice."""
+    """``tt_line`` closed to a ring; two chips are joined twice."""
     return _onward(sips, wraps=True)
