@@ -242,8 +242,8 @@ class ChipKind(ABC, Generic[PlanType]):
         return
 
     def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        """Return, by path, the values that a run has read but that had no effect on it, with the reason. ``ran``: the
-        algorithms of its collectives; ``has_kernels``: whether kernels of a script ran too.
+        """Return the config values that a run read but that had no effect: path to reason. ``ran``: the algorithms of
+        its collectives; ``has_kernels``: whether a script's own kernels ran.
         """
         return {}
 

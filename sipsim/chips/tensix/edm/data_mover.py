@@ -114,8 +114,8 @@ class DataMover:
             )
         if channels != len(self._channels) or agreed != self._agreement(of_far_end=True):
             raise self._misuse(
-                f"the data mover at the far end, of {channels} channels, is not the mirror of this one: channels, "
-                f"message sizes, numbers of messages and is_merged must be equal; here {self._shown()}"
+                f"the data mover at the far end has {channels} channels; channels, message sizes, numbers of messages "
+                f"and is_merged must be equal at both ends; this end: {self._shown()}"
             )
         df.store(pair.received, bytes(SYNC_BYTES))
         self._is_open = True
