@@ -318,7 +318,7 @@ def plan_of(resolved: Resolved) -> RunPlan:
         # This imports users' modules that the plan itself may not need.
         return planned(resolved)
     except UnknownName as error:
-        raise ConfigError(f"the run needs what is missing here: {error}") from None
+        raise ConfigError(f"the run uses a definition that this host lacks: {error}") from None
 
 
 def planned(resolved: Resolved) -> RunPlan:
