@@ -79,7 +79,7 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
         "--samples",
         type=flag_types.IntRange(1, MOST_SAMPLES),
         metavar="N",
-        help="samples per figure (as published)",
+        help="samples per figure (default: as many as the published one has)",
     )
     bench.add_flags(group)
     _add_output(parser.add_argument_group("the output"))
@@ -107,7 +107,7 @@ def _add_sweeps(group: "argparse._ArgumentGroup", bench: Bench[Any]) -> None:
 
 def _add_chips(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="type of the chips (wormhole)")
-    group.add_argument("--link", metavar="NAME", help="preset of the links between chips (that of the chip)")
+    group.add_argument("--link", metavar="NAME", help="preset of the links between chips (default: the chip's)")
     group.add_argument(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as in ahbm-launch"
     )
@@ -118,8 +118,8 @@ def _add_chips(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--csv-in", type=Path, metavar="FILE", help="published figures (the project's)")
-    group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write all figures")
+    group.add_argument("--csv-in", type=Path, metavar="FILE", help="published figures (default: the project's)")
+    group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write all figures as JSON")
     group.add_argument("--csv", type=flag_types.output, metavar="FILE", help="write the table as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as PNG, with matplotlib")
     group.add_argument("--version", action=Version, nargs=0, help="print the version")

@@ -77,7 +77,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         try:
             source_lines([self.job.collective])
         except UnknownName as error:
-            raise ConfigError(f"the run needs what is missing here: {error}") from None
+            raise ConfigError(f"the run uses a definition that this host lacks: {error}") from None
         return plan, self.job
 
 

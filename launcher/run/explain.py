@@ -142,5 +142,5 @@ def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
         print(f"{what} is not possible: {error}", file=sys.stderr)
         return None
     if outcome.error is not None:
-        print(f"{what} did not end well: {outcome.error.message}", file=sys.stderr)
+        print(f"{what} failed: {outcome.error.message}", file=sys.stderr)
     return outcome

@@ -202,7 +202,7 @@ def check_flags(options: Options) -> None:
         if options.engine == "local" and flag.group == HOSTS:
             raise ConfigError(f"{flag.name}: {ONE_HOST}")
     if is_seeded(options.mail) and options.engine != "inproc":
-        raise ConfigError(f"--mail {options.mail}: is mail within one process; give --engine inproc with it")
+        raise ConfigError(f"--mail {options.mail}: works only within one process; add --engine inproc")
     # Files of SIPs that are started by hand stay on their hosts.
     for name, flag in FLAGS.items():
         if options.engine == "manual" and flag.records and getattr(options, name):

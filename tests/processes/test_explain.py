@@ -48,7 +48,7 @@ def test_ctrl_c_in_a_run_with_a_change_is_told_by_the_exit_code(tmp_path: Path) 
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=600
     )
     assert done.returncode == 128 + signal.SIGINT, done.stderr
-    assert "did not end well: interrupted by Ctrl-C" in done.stderr
+    assert "failed: interrupted by Ctrl-C" in done.stderr
     assert "# digest " in done.stdout
 
 

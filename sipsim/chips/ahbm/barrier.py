@@ -101,7 +101,7 @@ class Barrier:
             InvariantViolation: for a packet that does not fit the tree or the round.
         """
         if channel >= len(self._plan.channels):
-            raise BadPacket("is a control packet of the barrier, which arrive only over links")
+            raise BadPacket("is a packet of the barrier that did not arrive over a link")
         src, tree, now_ps = self._plan.channels[channel].src, self._tree, self._engine.now_ps
         self._barrier_packets = self._barrier_packets.plus(Counts(0, 1))
         if packet.kind == END:

@@ -219,7 +219,7 @@ class Dataflow:
     def _check_transaction_id(self, transaction_id: int) -> None:
         if not 0 <= transaction_id < TRANSACTION_IDS:
             most = TRANSACTION_IDS - 1
-            raise KernelMisuse(f"{self._processor.name}: there is no transaction id {transaction_id}; 0 to {most}")
+            raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {most}")
 
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         return self._processor.wait_until(is_so, what, looks)

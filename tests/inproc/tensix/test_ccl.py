@@ -155,7 +155,7 @@ MISTAKES: dict[str, tuple[Case, str]] = {
     "topology": (("all_gather", "f32", [4, 32], 0, "dram", {"topology": "mesh"}), "give one of line, ring"),
     "dimension": (("all_gather", "f32", [4, 32], 2, "dram", {}), "dim=2: give a whole number, -2 to 1"),
     "rows": (("all_gather", "f32", [4, 30], 1, "dram", {}), "each row is a page"),
-    "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "are not 3 equal slices"),
+    "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "cannot be cut into 3 slices"),
     "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "give one of dram, l1"),
     "chunks": (("reduce_scatter", "f32", [3, 30], 0, "dram", {"chunks_per_sync": 0}), "1 or more"),
     "chunks of a line": (("all_gather", "f32", [3, 30], 0, "dram", {"chunks_per_sync": "2"}), "chunks_per_sync='2': "),

@@ -421,8 +421,8 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
          "the data mover on 9-0: the far end has sent READY before HELLO"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse",
          "9-0 (receiver): a payload or credit arrived"),
-        (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end, of 1 channels, is not the "
-         "mirror of this one: channels, message sizes, numbers of messages and is_merged must be equal; here merged, "
+        (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end has 1 channels; channels, "
+         "message sizes, numbers of messages and is_merged must be equal at both ends; this end: merged, "
          "channel 0 receives 5 messages of 4096 B"),
         (other_layout, ["LAST = 2"], "KernelMisuse", "its worker made its semaphore 2; it may be 1 with 1 workers"),
         (other_layout, [BY_WORKER, "LAST = 4"], "KernelMisuse", "may be 1 (message), 2 (last one) or 3 (end)"),

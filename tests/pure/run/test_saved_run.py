@@ -115,7 +115,7 @@ class TestResuming:
         folder = begun(tmp_path / "kept")
         for other in (prepared("e"), prepared(seed=1)):
             assert refused(RunFolder.resume, folder, other) == (
-                f"--resume {folder}: the system, its algorithm has changed since; restore what the run was begun with"
+                f"--resume {folder}: the system or the algorithm has changed since; undo the change, or begin a new run"
             )
         assert read(folder).status == "failed"
 

@@ -174,6 +174,6 @@ def test_a_module_that_is_missing_elsewhere_is_one_line(use: Use) -> None:
     with isolated(), pytest.raises(ConfigError) as caught:
         Ticket.from_text(text).prepare()
     words = str(caught.value)
-    assert words.startswith("the run needs what is missing here: unknown ")
+    assert words.startswith("the run uses a definition that this host lacks: unknown ")
     assert "the module cannot be imported: ModuleNotFoundError: No module named 'users.one'" in words
     assert "\n" not in words

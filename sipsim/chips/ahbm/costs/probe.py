@@ -91,7 +91,7 @@ class Probe:
     def __init__(self, plan: ProbePlan, nbytes: int, way: NeighbourPair | None = None) -> None:
         if nbytes > plan.ipcq.slot_size:
             raise ConfigError(
-                f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size}; raise defaults.slot_size"
+                f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size} B; raise defaults.slot_size"
             )
         self._plan = plan
         self._nbytes = nbytes

@@ -154,7 +154,7 @@ class Tensor(TensorMath):
         if rows < 1 or start < 0 or start + rows > self.shape[0]:
             raise IndexError(f"rows {start} to {start + rows - 1} of a tensor of shape {self.shape} do not exist")
         if any(count > 1 and layout in (COLUMNS, COPIES) for layout, count in self.dp.splits()):
-            raise ValueError(f"rows of a tensor are a view where it is split by rows alone, not as {self.dp}")
+            raise ValueError(f"a tensor split as {self.dp} has no views of rows; split it by rows alone")
         block = self.shape[0] // len(self.shards)
         first, skipped = divmod(start, block)
         if skipped + rows > block and (skipped or rows % block):

@@ -311,7 +311,7 @@ class Collectives:
                 f"{tensor}: each row is a page, and operations do not cut pages; take another dimension than {dim}"
             )
         if grid[dim] % slices:
-            raise KernelMisuse(f"{tensor}: its {grid[dim]} pages along dimension {dim} are not {slices} equal slices")
+            raise KernelMisuse(f"{tensor}: {grid[dim]} pages along dimension {dim} cannot be cut into {slices} slices")
         return dim
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:

@@ -93,7 +93,7 @@ class DataMover:
         """Exchange HELLO and READY: the end that sends on channel 0 sends HELLO, the other answers with READY.
 
         Raises:
-            KernelMisuse: if the far end is not the mirror of this one, or violates this order.
+            KernelMisuse: if the settings of the ends do not match, or the far end violates this order.
         """
         df = self._df
         if self._leads:
@@ -114,8 +114,8 @@ class DataMover:
             )
         if channels != len(self._channels) or agreed != self._agreement(of_far_end=True):
             raise self._misuse(
-                f"the data mover at the far end, of {channels} channels, is not the mirror of this one: channels, "
-                f"message sizes, numbers of messages and is_merged must be equal; here {self._shown()}"
+                f"the data mover at the far end has {channels} channels; channels, message sizes, numbers of messages "
+                f"and is_merged must be equal at both ends; this end: {self._shown()}"
             )
         df.store(pair.received, bytes(SYNC_BYTES))
         self._is_open = True
