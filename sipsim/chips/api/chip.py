@@ -242,8 +242,8 @@ class ChipKind(ABC, Generic[PlanType]):
         return
 
     def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        """Return, by path, the values that a run has read but that had no effect on it, with the reason. ``ran``: the
-        algorithms of its collectives; ``has_kernels``: whether kernels of a script ran too.
+        """Return the config values that a run read but that had no effect: path to reason. ``ran``: the algorithms of
+        its collectives; ``has_kernels``: whether a script's own kernels ran.
         """
         return {}
 
@@ -318,7 +318,7 @@ def plan_of(resolved: Resolved) -> RunPlan:
         # This imports users' modules that the plan itself may not need.
         return planned(resolved)
     except UnknownName as error:
-        raise ConfigError(f"the run needs what is missing here: {error}") from None
+        raise ConfigError(f"the run uses a definition that this host lacks: {error}") from None
 
 
 def planned(resolved: Resolved) -> RunPlan:
