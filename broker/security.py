@@ -104,7 +104,7 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return JobKeys(pairs[0], pairs[1], tuple(pairs[2 : 2 + n_sips]), tuple(pairs[2 + n_sips :]))
 
     def for_sip(self, rank: int) -> SipKeys:
-        """The part of one SIP, equal for all its incarnations."""
+        """The keys that one SIP needs, the same after a restart."""
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:

@@ -130,7 +130,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def poll_control(self) -> list[bytes]:
-        """Return the broker's frames that have arrived, without waiting; send queued frames as far as there is room."""
+        """Return the broker's frames that have arrived, without waiting; send queued frames while the peer has room."""
 
 
 class BrokerMail(MailEnd):

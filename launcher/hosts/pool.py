@@ -42,7 +42,7 @@ class HostPool:
 
     @property
     def pollables(self) -> list[Any]:
-        """Sockets or descriptors that become readable when there may be facts; the loop polls its fork server."""
+        """Sockets or descriptors that become readable when there may be facts, without the launcher's fork server."""
         return []
 
     def facts(self) -> list[Fact]:

@@ -1,7 +1,7 @@
 """Short runs of a job: simulations in this process, with few elements and perhaps on fewer SIPs.
 
-The costs of a run grow linearly with the size, beyond the longest message, and with the sides of the grid of SIPs.
-Therefore two short runs predict the others. Simulated times, events and grants are the same on every host.
+Costs grow linearly with the size, once it exceeds the longest message, and with the sides of the grid of SIPs.
+Therefore two short runs predict larger runs. Simulated times, events and grants are the same on every host.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Simulations of messages between the two PEs of a ``ProbePlan``, with all SIPs in this process; bandwidth by size."""
+"""Simulations, in this process, of messages between the two PEs of a ``ProbePlan``, and the bandwidth by size."""
 
 import tempfile
 import time

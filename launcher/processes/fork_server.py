@@ -552,7 +552,7 @@ def set_parent_death_signal(parent_pid: int, signum: int) -> None:
 
 
 class _Log(io.FileIO):
-    """Output stream of a process. An error of a write is reported as such, not as an error of the code that prints.
+    """Output stream of a process. A failed write raises its own error, so that the printing code is not blamed.
 
     Raises:
         OutputError: if the output cannot be written, such as on a full disk.

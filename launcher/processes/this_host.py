@@ -52,7 +52,7 @@ def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
 
 
 def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
-    """Return the open files of the broker, or of the SIP with the most peers, whichever are more."""
+    """Return how many open files a process needs: the broker or the SIP with the most peers, whichever needs more."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)

@@ -59,7 +59,7 @@ def checked(options: Options, argv: list[str]) -> Run:
     """Return the checked run of these options; with ``--resume``, the resumed run. No process is started.
 
     Raises:
-        ConfigError: for everything that is known to fail before the start.
+        ConfigError: if a check finds that the run cannot start.
         StoppedEarly: after a signal, or after ``--timeout``.
     """
     with preparing(options, options.timeout_s):

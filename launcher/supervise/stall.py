@@ -63,10 +63,10 @@ CHECKS = 4
 class Watchdog:
     """Watchdog of one run: reports each stall and its end; prints the state of synchronisation on request.
 
-    :meth:`note_sync` and :meth:`warning` are pure: callers pass messages, samples of processes and times. The other
-    methods read the clock and process states, and print to standard error.
+    :meth:`note_sync` and :meth:`warning` are pure: they use only what the caller passes. The other methods read the
+    clock and process states, and print to standard error.
 
-    ``now_s``: the start. ``at_the_end``: print the last state, too. ``deadline_s``: the shortest deadline.
+    ``now_s``: start time. ``at_the_end``: print the last state too. ``deadline_s``: shortest timeout of the run.
     """
 
     def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:

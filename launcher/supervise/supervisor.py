@@ -122,7 +122,7 @@ class Supervisor:
         self._last_s = max(now_s, self._last_s)
 
     def note(self, message: ToLauncher, now_s: float) -> list[Command]:
-        """Handle one message of the broker, which ``Outcome`` gets, too; return commands."""
+        """Handle one message of the broker; return commands. The caller also passes the message to ``Outcome``."""
         self._advance(now_s)
         match message:
             case wire.RunStarted():

@@ -36,17 +36,17 @@ def only_root(unit: int, rank: int, size: int, root: int) -> bool:
 
 
 def its_own(unit: int, rank: int, size: int, root: int) -> bool:
-    """Each rank has the unit of its number, for cut ``ranks``."""
+    """Each rank has the unit with the rank's number. Use it with cut ``ranks``."""
     return unit == rank
 
 
 def its_row(unit: int, rank: int, size: int, root: int) -> bool:
-    """Each rank has the units that it sends, for cut ``pairs``."""
+    """Each rank has the units that it sends. Use it with cut ``pairs``."""
     return unit // size == rank
 
 
 def its_column(unit: int, rank: int, size: int, root: int) -> bool:
-    """Each rank has the units that are sent to it, for cut ``pairs``."""
+    """Each rank has the units that are sent to it. Use it with cut ``pairs``."""
     return unit % size == rank
 
 

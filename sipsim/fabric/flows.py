@@ -95,7 +95,7 @@ class Train:
         self.wake_ps: Ps = -1
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """Return a time before which none of its transfers is mailed, if they end with a link."""
+        """Return a time before which no transfer of this source is mailed, if its transfers end with a link."""
         least = [min(flow.least_first_ps(now), flow.least_leave_ps(now)) for flow in self.flowing]
         if self.waiting and len(least) < self.in_flight:
             beside = [each.path for each in islice(self.waiting, self.in_flight - len(least))]

@@ -69,7 +69,7 @@ OPLOG_FILE = "oplog.txt"
 
 
 class OpLog:
-    """Append-only log of operations, hashed incrementally. ``keep``: store the records too; the hash needs none."""
+    """Append-only log of operations, hashed incrementally. ``keep``: also store the records."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep

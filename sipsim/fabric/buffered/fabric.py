@@ -121,9 +121,9 @@ class BufferedFabric:
     ) -> FedTransfer | None:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
 
-        ``left`` is called when the last packet has left the first node, with the times at the end of the route if no
-        other packet delays it from there on; ``done``, if the route ends with a link, when the last packet starts
-        there; ``first`` is never called, as each frame is mailed once.
+        ``left`` is called when the last packet has left the first node, with its arrival times at the route's end
+        if nothing delays it further. If the route ends with a link, ``done`` is called when the last packet starts on
+        that link. ``first`` is never called, as each frame is mailed once.
 
         Raises:
             ValueError: if ``nbytes`` is less than 1.

@@ -409,7 +409,7 @@ class Output:
         return lane is None or bool(self.slots[lane])
 
     def hold(self, packet: BufferedPacket) -> None:
-        """Note a sent packet of a transfer that must stay together: others wait until its last packet is sent."""
+        """Note a sent packet of a transfer that no other may interrupt: the lane is held until its last packet."""
         flow = packet.flow
         lane = flow.path.steps[packet.hop].lane
         key = -1 - flow.path.vc if lane is None else lane

@@ -16,7 +16,7 @@ class BufferWitness:
     """Independent count of every FIFO, fed by the fabric's calls.
 
     Raises:
-        InvariantViolation: from every method, with the edge.
+        InvariantViolation: from any method, if a count is wrong; the message names the edge.
     """
 
     def __init__(self, depth: int) -> None:

@@ -202,7 +202,7 @@ class Differences:
             self._note_race(pending, race.by)
 
     def _wrong_ranges(self, values: list[Range], offsets: Offsets) -> list[Range]:
-        """Return the part from the first to the last wrong byte of each range that has wrong bytes."""
+        """Return each range that has wrong bytes, cut to its first through its last wrong byte."""
         found, start = [], 0
         for address, nbytes in values:
             wrong = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, start + nbytes)] - start

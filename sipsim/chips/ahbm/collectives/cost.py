@@ -277,10 +277,10 @@ class Crossing(NamedTuple):
 
 
 class Workload:
-    """Moves, links and times of a task with an algorithm and its workers, each computed at its first use.
+    """Workload of a planned collective: its moves, the links that it uses, and their times. Values are cached.
 
-    If all ranks do the same and every link is used by one thread only, one rank is simulated for all: a message arrives
-    when this rank has sent the corresponding message. With several users per link, ties make the ranks differ.
+    If all ranks do the same and no two threads share a link, one rank is simulated in place of all: it receives a
+    message when it has sent its own message of that step. On shared links, ties make the ranks differ.
     """
 
     def __init__(self, algorithm: Algorithm, made: PlannedCall) -> None:

@@ -31,7 +31,7 @@ flow, and the tiles that it loads and receives."""
 
 
 class Shards(NamedTuple):
-    """Elements per PE's shard of source and of result; no access crosses the end of a shard. 0: no such tensor."""
+    """Elements of each PE's shard, of source and result; 0: no tensor. No access crosses the end of a shard."""
 
     source: int
     result: int

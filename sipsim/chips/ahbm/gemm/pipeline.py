@@ -385,7 +385,7 @@ class Pipeline:
         ended(*self._breakdown.end(stage))
 
     def _moved(self, part: int, begun_ps: Ps, before: Stage) -> Stage:
-        """Add a transfer of PE_FETCH_STORE that ends now; it waited for the unit's last transfer, or for ``before``."""
+        """Record a PE_FETCH_STORE transfer that ends now; its cause: the transfer just before it, else ``before``."""
         now_ps, last = self._engine.now_ps, self._last_move
         if last is not None and last.end_ps == begun_ps:
             before = last

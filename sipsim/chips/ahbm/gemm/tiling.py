@@ -135,7 +135,7 @@ class Token(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Outputs that one token completes, a part of output block ``block``."""
+    """Rectangle of outputs that a token completes; it lies in output block number ``block``."""
 
     place: Rectangle
     block: int
@@ -429,7 +429,7 @@ class _Buffer:
         return number
 
     def _drop_furthest(self, needed: _Key) -> None:
-        """Evict the piece whose next token is the furthest, except ``needed``."""
+        """Evict the piece that is needed again last, except ``needed``."""
         kept = None
         while True:
             entry = heappop(self._furthest)

@@ -89,7 +89,7 @@ class StorageRef(weakref.ref[Storage]):
     allocation: Allocation
 
     def __new__(cls, storage: Storage, on_death: Callable[["StorageRef"], None]) -> "StorageRef":
-        """The allocation outlives the storage."""
+        """Make a reference with the storage's allocation, which outlives the storage."""
         reference = super().__new__(cls, storage, on_death)
         reference.allocation = storage.allocation
         return reference

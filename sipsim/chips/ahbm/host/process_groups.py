@@ -119,7 +119,7 @@ class GroupLauncher:
         Raises:
             TypeError: when ``tensor`` is not on the device.
             ValueError: for a peer that is not in the group, or this rank itself.
-            ConfigError: for a group without room for rings.
+            ConfigError: if the TCM has no room for the group's rings.
         """
         device_tensor("send" if sends else "recv", tensor)
         own, other = self._rank_in(group), group.group.rank_of(peer)
@@ -201,7 +201,7 @@ class GroupLauncher:
         return wired
 
     def _users_before(self, wired: InstalledWiring) -> list[Work]:
-        """The works that use the room of a wiring before the wiring does."""
+        """Earlier works that still use the TCM that a wiring is going to use."""
         return [
             work
             for old in self._evicted.get(wired.generation, ())

@@ -52,7 +52,7 @@ class CreditReturn:
         return () if waiting is None else tuple(waiting.values())
 
     def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
-        """Store a credit for the next message, in place of an earlier one for the ring: it frees those slots too."""
+        """Keep a credit until a message carries it; it replaces an older one for its ring and frees those slots too."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:

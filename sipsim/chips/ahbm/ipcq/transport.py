@@ -192,7 +192,7 @@ class CreditSender:
 
 
 def _beyond_ps(way: FramePath) -> Ps:
-    """Return the time of a head from PE_DMA, without PE_DMA's own delay, to the end of its path, in ps."""
+    """Return the time in ps from when a head leaves PE_DMA until it reaches the end of its path."""
     return way.route.head_ps() - way.route.start_ps
 
 

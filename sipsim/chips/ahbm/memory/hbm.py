@@ -397,7 +397,7 @@ class HbmController(MemoryPort):
         return loads
 
     def _bytes(self, bus_ps: Ps) -> int:
-        """Return the bytes that a data bus carries in a time, in whole bursts."""
+        """Return the bytes that a data bus carries in ``bus_ps``, rounded up to whole bursts."""
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
     def _queue_up(self, block: Block, opened: Opened) -> Ps:

@@ -307,7 +307,7 @@ class CommandEngine:
             self._pe.ipcq.release_slot(slot, cause, read_ps=read_ps)
 
     def _cause(self) -> int:
-        """Return the span that caused a command to start: the last one of the kernel that submits it."""
+        """Return the last span of the current kernel, the cause of the commands it submits; 0 if no kernel runs."""
         task = self._pe.task
         return 0 if task is None else task.span
 

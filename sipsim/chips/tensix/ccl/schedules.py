@@ -46,7 +46,7 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
 
 
 def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
-    """Packets to the neighbour: from the output, each once it and ``skipped`` others have arrived; None: the input."""
+    """Packets to the neighbour. ``skipped``: arriving pieces before the relayed ones; None: send the input."""
     found, arrived = [], worker.words.arrived
     for number, piece in enumerate(leaving):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]

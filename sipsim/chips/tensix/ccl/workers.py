@@ -48,8 +48,8 @@ class Semaphores(NamedTuple):
 
     @classmethod
     def at(cls, first: int, fabric: int) -> "Semaphores":
-        """Return the semaphores of a fabric. ``first``: the address where all semaphores begin. ``fabric``: its number,
-        unique among the fabrics of its chips, as a chip may signal its start to a chip that still runs another call.
+        """Return the semaphores of a fabric. ``first``: the address where all semaphores begin. ``fabric``: number of
+        the fabric. Fabrics that share a chip need different numbers: their calls may overlap on that chip.
         """
         shared = first + LOCAL * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
         ready, arrived, done, partial = (shared + number * WORD_BYTES for number in range(SHARED))
@@ -202,7 +202,7 @@ class CallPlan(NamedTuple):
     workers: dict[tuple[int, Way], Worker]
 
     def toward(self, worker: Worker, way: Way) -> Worker:
-        """Return the worker on another chip whose semaphores count ``worker``'s packets: it faces their direction."""
+        """Return the worker on another chip whose semaphores count the packets that ``worker`` sends ``way``."""
         return self.workers[worker.link, OPPOSITE[way]] if self.place.is_both else worker
 
     def share(self, pieces: Sequence[PageGroup], link: int) -> list[PageGroup]:

@@ -40,7 +40,7 @@ def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEn
 
 class Mux:
     """Mux on tile ``core``, with a channel for each of ``rings``. ``onward``: the channel to which it sends packets,
-    ``onward_name`` in messages. ``visit_ns``: its own work per packet. ``addresses``: its part of the L1.
+    ``onward_name`` in messages. ``visit_ns``: time of its work per packet. ``addresses``: its range of the L1.
     """
 
     def __init__(
