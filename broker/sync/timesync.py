@@ -392,7 +392,7 @@ class TimeSync:
         for dst, count, arrival in sent:
             self._must_exist(dst)
             if count <= (before := member.sent.get(dst, 0)):
-                raise ProtocolError(f"SIP {rank} reported {count} packets sent to SIP {dst}; must exceed {before}")
+                raise ProtocolError(f"SIP {rank} reported {count} packets sent to SIP {dst}; last count: {before}")
             member.sent[dst] = count
             if arrival < member.earliest.get(dst, NEVER_PS):
                 member.earliest[dst] = arrival

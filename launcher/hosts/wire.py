@@ -1,4 +1,4 @@
-"""Messages between agents and the launcher: MessagePack with a schema and bounds, without code.
+"""Messages between agents and the launcher: MessagePack, checked against types and limits; never executed.
 
 To the launcher: state of an agent, events of its fork server. To an agent: commands for that server, end of the run.
 """

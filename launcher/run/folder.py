@@ -227,7 +227,7 @@ def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
         ConfigError: one line, if system, algorithm or script has changed.
     """
     if saved.run_digest != run_digest(run.plan.digest, run.job):
-        what = f"the system{', the script' if run.job.script else ''} or the algorithm has changed since"
+        what = f"the system or the algorithm{' or the script' if run.job.script else ''} has changed since"
         raise ConfigError(f"--resume {folder}: {what}; undo the change, or begin a new run")
 
 

@@ -149,7 +149,7 @@ Wiring = dict[End, End]
 
 
 def original(block: int) -> int:
-    """Return the code for a block's values from before the collective, for ``sends`` and transfers; self-inverse."""
+    """Return the code, in ``sends`` and transfers, for a block as it was before the collective; its own inverse."""
     return ~block
 
 

@@ -139,11 +139,11 @@ def _place(node: Node) -> tuple[int, str, int, str]:
 
 
 class Shared:
-    """Flow as a division sees it: its channel, its payload, its own limit, its edges, and the rate that it gets.
+    """Flow that takes part in a division of bandwidth: channel, payload, own limit, edges, and the resulting rate.
 
     ``bit``: an integer with one bit that no other flow on edges has. ``loads``: its edges, with its wire bytes on each.
-    ``tight``: the edges that may delay it. ``neck``: the edge that does, if any. ``is_sure``: the first filling fixed
-    its rate, by its limit or by an edge that is used up at the end, and its channel has a weight.
+    ``tight``: the edges that may limit its rate. ``neck``: the edge that limits it, if any. ``is_sure``: its channel
+    has a weight, and the first filling fixed its rate, by its own limit or by an edge that ends up full.
     """
 
     __slots__ = ("bit", "is_sure", "limit", "loads", "nbytes", "neck", "rate", "tight", "vc")

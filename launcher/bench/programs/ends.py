@@ -28,7 +28,7 @@ class Sender:
         return self._freed == self._messages
 
     def has_work(self) -> bool:
-        """Whether a visit would find anything."""
+        """Whether the next visit has something to do."""
         return self._is_oldest_free() or self._may_send()
 
     def work(self) -> None:
@@ -64,7 +64,7 @@ class Receiver:
         return self._freed == self._messages
 
     def has_work(self) -> bool:
-        """Whether a visit would find anything."""
+        """Whether the next visit has something to do."""
         return self._has_arrived() or self._may_free()
 
     def work(self) -> None:

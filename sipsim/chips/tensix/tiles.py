@@ -187,8 +187,8 @@ class Tiles:
         self._carry((noc, src), self._graph.data_route(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
     def notify(self, src: Core, core: Core, delay_ps: int, notified: Callable[[], None]) -> None:
-        """Call ``notified`` when a word of one tile reaches another: ``delay_ps`` and the shorter path's idle time from
-        now.
+        """Call ``notified`` when a word from tile ``src`` reaches tile ``core``: after ``delay_ps`` and the idle time
+        of the shorter path.
         """
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:

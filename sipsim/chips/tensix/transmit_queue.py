@@ -28,8 +28,8 @@ LONG_COMMAND = 2**16
 class TransmitTimes(NamedTuple):
     """Times of a command: when it starts, when it has left, and when its last byte arrives.
 
-    After an outage the last two are the times of the packets that arrive. ``loss``: the packets that a link without
-    retransmission has lost; then the command never arrives as a whole.
+    If an outage of the link loses packets, the last two times are those of the packets that arrive. ``loss``: the
+    packets that a link without retransmission has lost, after which the command is never complete.
     """
 
     start_ps: Ps

@@ -73,7 +73,7 @@ def _orders(task: Task, axes: list[Axis]) -> list[tuple[int, list[Axis]]]:
 
 
 def _is_even(axes: list[Axis]) -> bool:
-    """Return whether all links carry the same load in every round: rings of one length along both axes."""
+    """Return whether all links carry the same load in every round: all axes are rings of equal length."""
     return all(axis[0].closed and len(axis[0].ranks) == len(axes[0][0].ranks) for axis in axes)
 
 

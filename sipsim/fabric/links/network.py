@@ -20,7 +20,7 @@ Ps = int
 
 
 class BadPacket(Exception):
-    """A packet that no SIP of the system can have sent. The message completes "a packet that came ..."."""
+    """A packet that no SIP of the system can have sent. The message continues "a packet ... that came to SIP 1 "."""
 
 
 class Delivery(ABC):

@@ -593,7 +593,7 @@ class PeIpcq(CommandEngine):
         self._free_read_slots(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
 
     def _received(self, receiving: Receiving) -> None:
-        """End a receive: its handle refers to the slot, or the slot's credit has been emitted.
+        """End a receive whose handle refers to the slot, or whose data are copied and the slot's credit is sent.
 
         The op log contains receives in the order in which they end.
         """

@@ -202,7 +202,7 @@ class CallPlan(NamedTuple):
     workers: dict[tuple[int, Way], Worker]
 
     def toward(self, worker: Worker, way: Way) -> Worker:
-        """Return the worker on another chip whose semaphores count the packets that ``worker`` sends in direction ``way``."""
+        """Return the worker on another chip whose semaphores count the packets that ``worker`` sends to ``way``."""
         return self.workers[worker.link, OPPOSITE[way]] if self.place.is_both else worker
 
     def share(self, pieces: Sequence[PageGroup], link: int) -> list[PageGroup]:

@@ -93,7 +93,7 @@ class DataMover:
         """Exchange HELLO and READY: the end that sends on channel 0 sends HELLO, the other answers with READY.
 
         Raises:
-            KernelMisuse: if the far end is not the mirror of this one, or violates this order.
+            KernelMisuse: if the settings of the ends do not match, or the far end violates this order.
         """
         df = self._df
         if self._leads:
