@@ -310,7 +310,7 @@ class TestTemporaryFolder:
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         assert line.startswith("ahbm-launch: no temporary folder can be created: ")
-        assert line.endswith("; set TMPDIR to one that can")
+        assert line.endswith("; set TMPDIR to a writable folder")
         assert json.loads((tmp_path / "out.json").read_text())["status"] == "failed"
 
     def test_one_that_does_not_exist_is_passed_over(self):
