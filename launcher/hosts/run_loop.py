@@ -197,7 +197,7 @@ class _Loop:
             self._handle(ServerGone(self._server.pid, self._server.status))
         self._handle(Tick())
         self._check_signals()
-        self._positions.turn(time.monotonic())
+        self._positions.finish_due(time.monotonic())
         self._fault_injector.inject_due(time.monotonic())
         self._logs.forward()
         self._request_state()

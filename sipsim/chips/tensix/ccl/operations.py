@@ -274,7 +274,7 @@ class Collectives:
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         is_of_all = fabric.size == self._chip.plan.system.n_sips
-        self._chip.called.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
+        self._chip.call_log.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
         self._tasks = []
         return result
 
