@@ -27,7 +27,7 @@ from zmq.utils import z85
 from broker.ids import MAX_RANK
 
 Z85 = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z")]
-Publics = Annotated[tuple[Z85, ...], Meta(max_length=MAX_RANK + 1)]
+PublicKeys = Annotated[tuple[Z85, ...], Meta(max_length=MAX_RANK + 1)]
 HIDDEN = "<hidden>"
 
 
@@ -63,7 +63,7 @@ class SipKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     own: KeyPair
     broker: Z85
-    sips: Publics
+    sips: PublicKeys
 
 
 class BrokerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ class BrokerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     own: KeyPair
     launcher: Z85
-    sips: Publics
+    sips: PublicKeys
 
 
 class LauncherKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ class LauncherKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     own: KeyPair
     broker: Z85
-    agents: Publics = ()
+    agents: PublicKeys = ()
 
 
 class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,17 +130,17 @@ MemberKeys = SipKeys | BrokerKeys | LauncherKeys | AgentKeys
 def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = False) -> None:
     """Check that only members of the run can connect to ``endpoint``.
 
-    Allowed are files in a folder of this user that no other user can enter, and TCP with keys. ``plain_loopback`` also
-    allows TCP on this host without keys.
+    An endpoint may be a file in a folder of this user that no other user can enter, or TCP with keys.
+    ``plain_loopback`` also allows TCP on this host without keys.
 
     Raises:
         ValueError: one line that says what to do.
     """
-    scheme, found, place = endpoint.partition("://")
+    scheme, found, path = endpoint.partition("://")
     if not found:
         raise ValueError(f"{endpoint}: no endpoint; write ipc://PATH, unix://PATH or tcp://ADDRESS:PORT")
     if scheme in ("ipc", "unix"):
-        _check_folder(endpoint, place)
+        _check_folder(endpoint, path)
     elif keys is None and not is_loopback(endpoint):
         raise ValueError(
             f"{endpoint}: other hosts could connect without keys; "
@@ -185,7 +185,7 @@ def _check_folder(endpoint: str, path: str) -> None:
 
 SPARES = 16
 MARGIN = 8
-"""A guard blocks when fewer files than this are free besides its spares; it unblocks when twice as many are free."""
+"""Number of free file descriptors, besides the spares, below which a guard blocks; it unblocks at twice as many."""
 MOST_WAITING = 1000
 """Bound on the connections in the accept queue that a guard closes when it blocks."""
 OPEN_FILES = "/proc/self/fd"
@@ -195,23 +195,23 @@ _RETURN_0 = struct.pack("=HBBI", 0x06, 0, 0, 0)
 """A program of the classic packet filter that drops every packet."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _GUARDS: "set[AcceptGuard]" = set()
-Thing = TypeVar("Thing")
+Opened = TypeVar("Opened")
 
 
 def release_spares() -> bool:
-    """Block all accept guards of this process, which has no file left; return whether this freed any file."""
+    """Block all accept guards of this process, which has no free file descriptor; return whether that freed any."""
     freed = [guard.block() for guard in list(_GUARDS)]
     return any(freed)
 
 
-def retry_with_spares(take: Callable[[], Thing]) -> Thing:
-    """Return ``take()``, which opens files. If no file was left, free the spares of the guards and call it again."""
+def retry_with_spares(open_files: Callable[[], Opened]) -> Opened:
+    """Return ``open_files()``; if no file descriptor was free, release the spares of all guards and call it again."""
     try:
-        return take()
+        return open_files()
     except Exception as error:
         if getattr(error, "errno", None) != errno.EMFILE or not release_spares():
             raise
-        return take()
+        return open_files()
 
 
 class AcceptGuard:
@@ -247,7 +247,7 @@ class AcceptGuard:
 
     def update(self) -> None:
         """Block or unblock, by the number of files that are left."""
-        left = _left()
+        left = _free_descriptors()
         if left < MARGIN:
             self.block()
         elif self._is_blocking and left >= SPARES + 2 * MARGIN:
@@ -302,8 +302,8 @@ class AcceptGuard:
                 self._spares.append(os.dup(self._socket.fileno()))
 
 
-def _left() -> int:
-    """How many more files this process can open; a large number if unknown."""
+def _free_descriptors() -> int:
+    """Number of files that this process can still open; a large number if unknown."""
     try:
         return _limit() - len(os.listdir(OPEN_FILES))
     except OSError as error:
@@ -321,9 +321,9 @@ _VERSION = b"1.0"
 
 
 class ZapAuthenticator:
-    """Accepts the clients of one context that have a key of ``members`` (Z85 to name), while the context lives.
+    """Authenticator of one ZeroMQ context: accepts each client whose key is in ``members`` (Z85 key to name).
 
-    The protocol is ZAP, ZeroMQ's RFC 27. pyzmq's ``ThreadAuthenticator`` (27.3) does not serve: ``Context.term`` blocks
+    The protocol is ZAP, ZeroMQ's RFC 27. pyzmq's ``ThreadAuthenticator`` (27.3) cannot be used: ``Context.term`` blocks
     forever unless it is stopped first, it writes rejections to a debug log without the client's address, and its import
     of asyncio doubles the start time of a process. The authenticator is a thread because a SIP may compute for minutes
     without receiving, while peers connect. The thread waits in a receive without the GIL, and ends with its context.

@@ -32,13 +32,13 @@ class InprocMail:
         """Remove the frame that was sent last."""
         self._queue.pop()
 
-    def end_of(self, sender: Address) -> "InprocEndpoint":
-        """The sending end of one SIP."""
+    def endpoint_of(self, sender: Address) -> "InprocEndpoint":
+        """Return the sending endpoint of one SIP."""
         return InprocEndpoint(self, sender)
 
 
 class ShuffledInprocMail(InprocMail):
-    """Mail in a seeded random order. Only frames of one (sender, receiver) stay in order: the worst legal mail."""
+    """Queue that returns frames in a seeded random order; only frames of one sender to one receiver stay in order."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Figures of a bench as tables, documents and plots, each with its published figure."""
+"""Simulated figures of a bench beside published ones, as tables, documents and plots."""
 
 import csv
 import io
@@ -24,14 +24,14 @@ class ResultRow(NamedTuple):
     published: Published | None
 
     @property
-    def known(self) -> float | None:
-        """The published value."""
+    def published_value(self) -> float | None:
+        """The published value; None without one."""
         return self.published.value if self.published else None
 
     @property
     def error(self) -> float | None:
         """Relative error: simulated / published - 1; None without a published value."""
-        return self.figure.value / self.known - 1 if self.known else None
+        return self.figure.value / self.published_value - 1 if self.published_value else None
 
     @property
     def title(self) -> str:
@@ -51,7 +51,7 @@ class ResultRow(NamedTuple):
             "metric": figure.metric,
             "statistic": figure.statistic,
             "simulated": figure.meant,
-            "published": self.known,
+            "published": self.published_value,
             "error": self.error,
             "id": row.id if row else None,
         }
@@ -74,15 +74,15 @@ def tables(rows: Sequence[ResultRow]) -> str:
     for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         texts += ["", title, f"{'bytes':>10} {'simulated':>11} {'published':>11} {'error':>8}  row"]
         for row in group:
-            claim, error = row.published, row.error
-            known = ["-", "-", ""] if claim is None else [f"{claim.value:g}", f"{100 * (error or 0):+.1f}%", claim.id]
-            shown = f"{row.figure.nbytes:>10} {row.figure.value:>11.2f} {known[0]:>11} {known[1]:>8}  {known[2]}"
-            texts.append(f"{shown} {row.figure.note}".rstrip())
+            figure, known, error = row.figure, row.published, row.error
+            cells = ["-", "-", ""] if known is None else [f"{known.value:g}", f"{100 * (error or 0):+.1f}%", known.id]
+            line = f"{figure.nbytes:>10} {figure.value:>11.2f} {cells[0]:>11} {cells[1]:>8}  {cells[2]}"
+            texts.append(f"{line} {figure.note}".rstrip())
     return "\n".join(texts)
 
 
 def best_channels(rows: Sequence[ResultRow]) -> str:
-    """Return a table with the number of channels of highest bandwidth, by size, for cases with several numbers."""
+    """Return a table of the fastest number of channels by size; empty if no case has several numbers of channels."""
     by_case: dict[tuple[object, ...], list[ResultRow]] = {}
     for row in rows:
         figure = row.figure
@@ -115,8 +115,8 @@ def _sort_key(row: ResultRow) -> tuple[object, ...]:
 
 
 def _plot(points: Sequence[ResultRow]) -> str:
-    most = max(max(point.figure.value, point.known or 0) for point in points) or 1
-    least_size, most_size = (math.log2(end(point.figure.nbytes for point in points)) for end in (min, max))
+    most = max(max(point.figure.value, point.published_value or 0) for point in points) or 1
+    least_size, most_size = (math.log2(extreme(point.figure.nbytes for point in points)) for extreme in (min, max))
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
 
     def put(nbytes: int, value: float, mark: str) -> None:
@@ -125,12 +125,12 @@ def _plot(points: Sequence[ResultRow]) -> str:
         grid[HEIGHT - 1 - y][x] = mark
 
     for point in points:
-        if point.known is not None:
-            put(point.figure.nbytes, point.known, PUBLISHED)
+        if point.published_value is not None:
+            put(point.figure.nbytes, point.published_value, PUBLISHED)
     for point in points:
         put(point.figure.nbytes, point.figure.value, SIMULATED)
     names = [f"{most:.4g}", *[""] * (HEIGHT - 2), "0"]
-    left, right = (str(end(point.figure.nbytes for point in points)) for end in (min, max))
+    left, right = (str(extreme(point.figure.nbytes for point in points)) for extreme in (min, max))
     rows = [f"{name:>8} |{''.join(row)}".rstrip() for name, row in zip(names, grid, strict=True)]
     return "\n".join([*rows, f"{'':>8} +{'-' * WIDTH}", f"{'':>9} {left}{right:>{WIDTH - len(left)}} B"])
 
@@ -138,17 +138,17 @@ def _plot(points: Sequence[ResultRow]) -> str:
 def picture(rows: Sequence[ResultRow], pyplot: Any) -> Any:
     """Return the plots as a matplotlib figure, one below the other. ``pyplot``: the module ``matplotlib.pyplot``."""
     groups = [list(group) for _, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title)]
-    figure, axes = pyplot.subplots(len(groups), 1, figsize=(8, 4 * len(groups)), squeeze=False)
+    drawing, axes = pyplot.subplots(len(groups), 1, figsize=(8, 4 * len(groups)), squeeze=False)
     for (axis,), points in zip(axes, groups, strict=True):
         axis.set_title(points[0].title, fontsize=9)
         axis.set_xscale("log", base=2)
         axis.set_xlabel("bytes")
         axis.set_ylabel(points[0].figure.metric)
         axis.plot([p.figure.nbytes for p in points], [p.figure.value for p in points], "*-", label="simulated")
-        known = [(p.figure.nbytes, p.known) for p in points if p.known is not None]
-        if known:
-            axis.plot(*zip(*known, strict=True), "o", label="published")
+        published = [(p.figure.nbytes, p.published_value) for p in points if p.published_value is not None]
+        if published:
+            axis.plot(*zip(*published, strict=True), "o", label="published")
         axis.set_ylim(bottom=0)
         axis.legend()
-    figure.tight_layout()
-    return figure
+    drawing.tight_layout()
+    return drawing

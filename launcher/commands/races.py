@@ -49,34 +49,34 @@ def search_run(outcome: RunOutcome) -> SearchRun:
     return SearchRun(failure, results, end_ps, outcome.exit_code)
 
 
-def first_race(usual: SearchRun, run: Callable[[int], SearchRun], seeds: Iterable[int]) -> Race | None:
-    """Return the first seed whose run fails or has other results than the ``usual`` run; None without one."""
+def first_race(baseline: SearchRun, run: Callable[[int], SearchRun], seeds: Iterable[int]) -> Race | None:
+    """Return the first seed whose run fails or whose results differ from those of ``baseline``; None without one."""
     for seed in seeds:
-        what = difference(usual, run(seed))
+        what = difference(baseline, run(seed))
         if what:
             return Race(seed, what)
     return None
 
 
-def difference(usual: SearchRun, other: SearchRun) -> str:
-    """Return how a run differs from the usual one: its failure or the names of its other results; else empty."""
+def difference(baseline: SearchRun, other: SearchRun) -> str:
+    """Return how a run differs from the baseline: its failure or the names of results that differ; empty if equal."""
     if other.failure:
         return other.failure
-    names = sorted({*usual.results, *other.results})
-    differ = [f"{name} of rank {rank}" for rank, name in names if _hash(usual, rank, name) != _hash(other, rank, name)]
-    return f"other results: {', '.join(differ)}" if differ else ""
+    names = sorted({*baseline.results, *other.results})
+    found = [f"{name} of rank {rank}" for rank, name in names if _sha(baseline, rank, name) != _sha(other, rank, name)]
+    return f"other results: {', '.join(found)}" if found else ""
 
 
-def _hash(run: SearchRun, rank: int, name: str) -> str | None:
+def _sha(run: SearchRun, rank: int, name: str) -> str | None:
     return run.results.get((rank, name))
 
 
 SEEDS = "1-20"
 MOST_SEEDS = 10_000
 SLOWER, SLOWER_PS = 10, 10**9
-"""Limit of the simulated time with jitter: ``SLOWER`` times the time without, plus 1 ms; beyond it, the run hangs."""
+"""Limit of the simulated time with jitter: ``SLOWER`` times the time without, plus 1 ms. A longer run hangs."""
 STOPPED = "timeout: "
-"""How the failure of a run that reached the limit begins."""
+"""Prefix of the failure of a run that reached the limit."""
 EXAMPLES = options.closing(
     "docs/tensix-guide.md",
     "ahbm-races --topology n300 my_script.py",
@@ -148,14 +148,14 @@ def _search(seeds: range, rest: list[str]) -> int:
     with isolated():
         # A chip without jitter is refused before anything runs.
         checked(options.parse([f"--jitter={seeds[0]}", *rest]), rest)
-    usual = _run(rest)
-    if usual.failure:
-        print(f"ahbm-races: the script fails without jitter, too: {usual.failure}", file=sys.stderr)
-        return usual.exit_code
-    compared = ", ".join(dict.fromkeys(name for _, name in usual.results)) or "nothing"
-    print(f"without jitter: ok, ends at {format_time_ps(usual.end_ps)}; compared: {compared}", flush=True)
+    baseline = _run(rest)
+    if baseline.failure:
+        print(f"ahbm-races: the script fails without jitter, too: {baseline.failure}", file=sys.stderr)
+        return baseline.exit_code
+    compared = ", ".join(dict.fromkeys(name for _, name in baseline.results)) or "nothing"
+    print(f"without jitter: ok, ends at {format_time_ps(baseline.end_ps)}; compared: {compared}", flush=True)
     given = options.given_options(rest)
-    limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * usual.end_ps + SLOWER_PS}ps"]
+    limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * baseline.end_ps + SLOWER_PS}ps"]
     begun: list[int] = []
 
     def run_with(seed: int) -> SearchRun:
@@ -163,7 +163,7 @@ def _search(seeds: range, rest: list[str]) -> int:
         return _run([f"--jitter={seed}", *limit, *rest])
 
     try:
-        race = first_race(usual, run_with, seeds)
+        race = first_race(baseline, run_with, seeds)
     except KeyboardInterrupt:
         if len(begun) > 1:
             print(f"seeds {begun[0]} to {begun[-2]}: the same; partial result")

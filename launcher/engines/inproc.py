@@ -48,7 +48,7 @@ class InProcess:
         self.outcome = Outcome(plan.system.n_sips, self._folder)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, run.options.max_sim_ps)
         self.members = [
-            SipNode(spec, plan, run.job, mail.end_of(spec.rank), self._must_end)
+            SipNode(spec, plan, run.job, mail.endpoint_of(spec.rank), self._must_end)
             for spec in (_spec(rank, run.scratch_dir) for rank in range(plan.system.n_sips))
         ]
 

@@ -1,4 +1,4 @@
-"""Run loop: passes facts of processes and hosts to the supervisor, and its commands to the hosts.
+"""Run loop: passes facts about processes and hosts to the supervisor, and the supervisor's commands to the hosts.
 
 The loop reads clocks, sockets and logs; ``Supervisor`` decides, and ``Outcome`` collects the results.
 """
@@ -79,7 +79,7 @@ RETRY_S = 0.001
 
 def run_processes(run: Run, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
     """Execute a run on the hosts of ``make_pool``."""
-    # Forked first, before any socket, thread or other process exists.
+    # The fork server starts first, before any socket, thread or other process exists.
     server = ForkServer(SimProcessEntry(run.plan, run.job), run.scratch_dir)
     try:
         pool = make_pool(run, server)
@@ -123,11 +123,11 @@ class _Loop:
             while not self._supervisor.over:
                 self._turn()
         finally:
-            with contextlib.ExitStack() as at_last:
+            with contextlib.ExitStack() as cleanup:
                 if self._mail is not None:
-                    at_last.callback(self._mail.close)
-                at_last.callback(self._fault_injector.close)
-                at_last.callback(self._close_server)
+                    cleanup.callback(self._mail.close)
+                cleanup.callback(self._fault_injector.close)
+                cleanup.callback(self._close_server)
                 last = self._pool.close(well=self.outcome.finished and self.outcome.error is None)
                 for fact in last:
                     self._note_left(fact)
@@ -155,14 +155,14 @@ class _Loop:
         if not isinstance(fact, ProcessEvent) or not isinstance(fact.event, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
-        left = fact.event
-        by = f"rank {left.rank} (pid {left.pid}{on})" if left.rank is not None else f"a rank{on}"
-        self.outcome.notices.append(left_line(by, left.left))
+        event = fact.event
+        owner = f"rank {event.rank} (pid {event.pid}{on})" if event.rank is not None else f"a rank{on}"
+        self.outcome.notices.append(left_line(owner, event.left))
         return True
 
     def _begin(self) -> None:
-        for source in (self._server.fileno(), self._signals.fileno, *self._pool.pollables):
-            self._poller.register(source, zmq.POLLIN)
+        for pollable in (self._server.fileno(), self._signals.fileno, *self._pool.pollables):
+            self._poller.register(pollable, zmq.POLLIN)
         endpoint = self._pool.broker_endpoint
         keys = self._pool.keys
         options = self._options
@@ -170,9 +170,9 @@ class _Loop:
         order = broker_order(endpoint, self._shared_cpu, broker_keys, options.silence_s, options.max_sim_ps)
         self._server.order(StartProcess(None, 0, order))
         if not endpoint.startswith("tcp:"):
-            self._broker_listens(endpoint)
+            self._connect_to_broker(endpoint)
 
-    def _broker_listens(self, endpoint: str) -> None:
+    def _connect_to_broker(self, endpoint: str) -> None:
         """Connect to the broker at its endpoint: a path, known from the start, or a TCP port that it has reported."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
@@ -197,7 +197,7 @@ class _Loop:
             self._handle(ServerGone(self._server.pid, self._server.status))
         self._handle(Tick())
         self._check_signals()
-        self._positions.turn(time.monotonic())
+        self._positions.finish_due(time.monotonic())
         self._fault_injector.inject_due(time.monotonic())
         self._logs.forward()
         self._request_state()
@@ -208,7 +208,7 @@ class _Loop:
         if self._signals.status_requested:
             self._signals.status_requested = False
             self._watchdog.request()
-            self._locate(self._living(), self._print_positions)
+            self._request_positions(self._running_ranks(), self._print_positions)
         if not self._supervisor.over and self._watchdog.check(self._pool.process_states, self._pool.silent_s):
             self._handle(Sampled(self._watchdog.states))
             self._send(SyncRequest())
@@ -224,10 +224,10 @@ class _Loop:
         self._note(message)
 
     def _note(self, message: Any) -> None:
-        now = time.monotonic()
+        now_s = time.monotonic()
         if isinstance(message, RunStarted):
-            self._began_s = now
-            self.outcome.startup_s = now - self._run.started_s
+            self._began_s = now_s
+            self.outcome.startup_s = now_s - self._run.started_s
         if isinstance(message, Sync):
             self._watchdog.note(message)
             if self._began_s is None:
@@ -237,8 +237,8 @@ class _Loop:
         self.outcome.note(message)
         self._run.progress.note(message, self.outcome)
         if self.outcome.finished and self._began_s is not None:
-            self.outcome.simulate_s = now - self._began_s
-        self._do(self._supervisor.note(message, now))
+            self.outcome.simulate_s = now_s - self._began_s
+        self._do(self._supervisor.note(message, now_s))
         if self.outcome.error is not None:
             self._supervisor.failed()
 
@@ -246,7 +246,7 @@ class _Loop:
         """Handle an event of this host's server."""
         if isinstance(event, ProcessMessage) and event.rank is None:
             if self._mail is None:
-                self._broker_listens(event.text)
+                self._connect_to_broker(event.text)
         else:
             self._handle(ProcessEvent(LAUNCHER_HOST, event))
 
@@ -272,7 +272,7 @@ class _Loop:
                 case Kill():
                     self._pool.order(command.host, SignalProcess(command.rank))
                 case RequestPosition():
-                    self._locate_hung(command.rank)
+                    self._request_hung_position(command.rank)
                 case Revive():
                     self._pool.revive(command.host)
                 case Message():
@@ -306,7 +306,7 @@ class _Loop:
         self._pool.order(start.host, StartProcess(start.rank, start.incarnation, order))
 
     def _packet_log_dir(self, host: int) -> str:
-        """Return the folder of packet logs, without which a rank cannot be restarted; empty without restarts."""
+        """Return the folder of packet logs, which a restart needs; empty if the run allows no restarts."""
         folder = self._options.packet_log_dir
         if folder is not None:
             return str(folder)
@@ -323,26 +323,26 @@ class _Loop:
             message = f"{message}, in code at {shown(file, line, self._folder)}"
         self.outcome.fail(RunError(error.kind, error.rank, message, error.detail, facts))
 
-    # --- where the code of SIPs is ---
+    # --- positions of the code in SIPs ---
 
-    def _living(self) -> list[int]:
+    def _running_ranks(self) -> list[int]:
         """Return the ranks with a running process; none before the run begins, when no user code runs."""
         ranks = self._supervisor.ranks if self._began_s is not None else []
         return [rank.number for rank in ranks if rank.pid is not None and not rank.result_received]
 
-    def _locate(self, ranks: list[int], then: Callable[[Answers], None]) -> None:
-        can = self._pool.can_signal
-        for rank in ranks if can else ():
+    def _request_positions(self, ranks: list[int], on_answers: Callable[[Answers], None]) -> None:
+        can_signal = self._pool.can_signal
+        for rank in ranks if can_signal else ():
             host = self._supervisor.ranks[rank].host.index
             self._pool.order(host, SignalProcess(rank, POSITION_SIGNAL))
-        if not can:
-            then({})
+        if not can_signal:
+            on_answers({})
         else:
-            self._positions.add(ranks, then, time.monotonic())
+            self._positions.add(ranks, on_answers, time.monotonic())
 
-    def _locate_hung(self, rank: int) -> None:
+    def _request_hung_position(self, rank: int) -> None:
         why = "" if self._pool.can_signal else CANNOT_ASK
-        self._locate([rank], lambda answers: self._handle(Position(rank, answers.get(rank), why)))
+        self._request_positions([rank], lambda answers: self._handle(Position(rank, answers.get(rank), why)))
 
     def _note_position(self, answer: ProcessMessage) -> None:
         rank = answer.rank
@@ -355,7 +355,7 @@ class _Loop:
         return positions_of(ranks, answers, self._watchdog.rank_states(), why, self._folder)
 
     def _print_positions(self, answers: Answers) -> None:
-        ranks = sorted({*self._living(), *answers})
+        ranks = sorted({*self._running_ranks(), *answers})
         if ranks:
             print(self._positions_of(ranks, answers).text, file=sys.stderr, flush=True)
 
@@ -365,8 +365,8 @@ class _Loop:
         reason = self._signals.reason()
         if reason is not None and self.outcome.error is None and self._stop_reason is None:
             self._stop_reason = reason
-            ranks = self._living()
-            self._locate(ranks, lambda answers: self._stop(reason, ranks, answers))
+            ranks = self._running_ranks()
+            self._request_positions(ranks, lambda answers: self._stop(reason, ranks, answers))
 
     def _stop(self, reason: str, ranks: list[int], answers: Answers) -> None:
         if self.outcome.error is not None:

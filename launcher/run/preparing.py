@@ -1,6 +1,6 @@
-"""Limits of user code, such as hooks of an algorithm, in the launcher's process: before a run and in checks of data.
+"""Time limits of user code in the launcher's process, such as hooks of an algorithm, before a run and in data checks.
 
-A call that does not return within ``--progress-timeout`` is ended and named.
+A call that does not return within ``--progress-timeout`` is interrupted, and the error names its line.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Unfinished(Exception):
 
 
 class _Stop(Halt):
-    """Raised in user code to end it."""
+    """Exception that interrupts user code."""
 
 
 @contextlib.contextmanager
@@ -50,30 +50,30 @@ def limited(
 ) -> Iterator[None]:
     """Interrupt user code in the body that does not return in time, or when the run must end.
 
-    ``always``: when the run must end, interrupt any code in the body. ``base``: the frame that calls the limited code;
-    by default that of the ``with`` statement.
+    ``always``: interrupt any code, not only of users, when the run must end. ``base``: the frame that calls the
+    limited code; by default that of the ``with`` statement.
 
     Raises:
         Unfinished: if code was interrupted.
     """
     base, limit_s = base or sys._getframe(2), options.progress_timeout_s if options.deadlines else None
     timer, known_reason = IdleTimer(2 * ALARM_S), signals.reason()
-    why = Unfinished("", "", "")
-    last: FrameType | None = None
+    outcome = Unfinished("", "", "")
+    last_call: FrameType | None = None
 
     def check(frame: FrameType | None) -> None:
-        nonlocal why, last
-        call, found, reason = outermost_users(frame, base), code_place(frame), signals.reason()
-        place = shown(found.file, found.line, working_folder()) if call is not None else ""
+        nonlocal outcome, last_call
+        call, code, reason = outermost_users(frame, base), code_place(frame), signals.reason()
+        place = shown(code.file, code.line, working_folder()) if call is not None else ""
         timer.note(own_state())
-        if call is not last or is_debugged(frame):
+        if call is not last_call or is_debugged(frame):
             timer.moved()
-        last, quiet_s = call, timer.quiet_s
+        last_call, quiet_s = call, timer.quiet_s
         if reason is not None and reason != known_reason and (always or call is not None):
-            why = Unfinished(signals.describe(reason), reason, place)
+            outcome = Unfinished(signals.describe(reason), reason, place)
         elif call is not None and limit_s is not None and quiet_s >= limit_s:
             name = call.f_code.co_name.replace("<module>", "its top level")
-            why = Unfinished(f"{place}: {name} has not returned for {limit_s:g} s, --progress-timeout", "", place)
+            outcome = Unfinished(f"{place}: {name} has not returned for {limit_s:g} s, --progress-timeout", "", place)
         else:
             return
         raise _Stop
@@ -89,7 +89,7 @@ def limited(
             finally:
                 signals.force_interrupt(0, lambda _frame: None)
     except _Stop:
-        raise why from None
+        raise outcome from None
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from sipsim.chips.ahbm.history import HISTORY_FILE, History, read_histories
 from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
 from sipsim.insight.explain.costs import Costs
-from sipsim.insight.explain.work import CREDIT, Calls, work_of
+from sipsim.insight.explain.work import CREDIT, Calls, name_of
 from sipsim.records.job import Job
 
 SETTINGS = st.fixed_dictionaries(
@@ -115,8 +115,8 @@ def test_a_span_on_an_idle_machine_takes_its_price(
             some = [] if span.is_wait else calls.of(history.rank, span)
             prices = [call.price(plan.prices) for call in some]
             assert [sum_ps(price) for price in prices] == [sum_ps(terms_of(price)) for price in prices]
-            waits_for_company = work_of(span) == CREDIT and parts["defaults.credit_return_mode"] in (PIGGYBACK, "auto")
-            if not some or work_of(span) == POLL or waits_for_company:
+            waits_for_company = name_of(span) == CREDIT and parts["defaults.credit_return_mode"] in (PIGGYBACK, "auto")
+            if not some or name_of(span) == POLL or waits_for_company:
                 continue
             waits_ps = sum(each.ps for each in costs.of(history.rank, span).delays if each.edge is None)
             assert span.end_ps - span.start_ps == sum(map(sum_ps, prices)) + waits_ps, (span, some)

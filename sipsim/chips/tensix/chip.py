@@ -1,4 +1,4 @@
-"""Chip of Tensix and Ethernet tiles, as the model of a session, and the chip kinds ``wormhole`` and ``blackhole``."""
+"""Model of a chip of Tensix and Ethernet tiles, and the chip kinds ``wormhole`` and ``blackhole``."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
-        self.called = CallLog()
+        self.call_log = CallLog()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
@@ -130,8 +130,8 @@ class TensixChip(Chip):
             self.session.emit(link.number, arrival_ps, encode(message))
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
-        outages, drawn = plan.system.outages[link.number], self.tiles.jitter
-        delays = (None, None) if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        outages, jitter = plan.system.outages[link.number], self.tiles.jitter
+        delays = (None, None) if jitter is None else (jitter.of_link(channel), jitter.of_credits(channel))
         params = plan.params.ethernet
         queue = TransmitQueue(kind, params.accept_ahead, outages)
         return Transmitter(name, queue, params, core, self.tiles, send, delays)
@@ -171,10 +171,10 @@ class TensixChip(Chip):
         return [task for task in self.tasks() if not task.ended]
 
     def calls(self) -> Sequence[GroupCall]:
-        return self.called.calls
+        return self.call_log.calls
 
     def open_calls(self) -> Iterable[OpenCall]:
-        return self.called.open_calls()
+        return self.call_log.open_calls()
 
     def blocked(self) -> Iterable[BlockedResource]:
         return blocked(self._routers(), self._muxed())
@@ -206,7 +206,7 @@ class TensixChip(Chip):
             usage=(self._usage(),),
             outages=tuple(outages),
             left=left,
-            results=self.declared.digests(self._of_programs()),
+            results=self.declared.digests(self._result_memories()),
         )
 
     def _usage(self) -> Usage:
@@ -216,7 +216,7 @@ class TensixChip(Chip):
         busy_ps, busiest = max(inside, default=(0, ""))
         return Usage(0, self.engine.now_ps, 0, KernelUse(), links, busiest, busy_ps)
 
-    def _of_programs(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
+    def _result_memories(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
         kinds = self.plan.floor_plan.kinds
         for core, memory in self.tiles.in_use():
             if kinds[core] is Kind.TENSIX:
@@ -254,10 +254,10 @@ class TensixKind(ChipKind[TensixPlan]):
 
     @property
     def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
-        return (self._a_link_a_channel, self._copies_keep_up, self._skews_are_of_ranks)
+        return (self._one_link_per_channel, self._copy_bandwidth, self._skew_ranks)
 
-    def _a_link_a_channel(self, resolved: Resolved) -> None:
-        """Check that each Ethernet channel has one link: E, W, N and S are second names of some channels."""
+    def _one_link_per_channel(self, resolved: Resolved) -> None:
+        """Check that each Ethernet channel has one link: E, W, N and S are aliases of some channels."""
         used: dict[tuple[int, int], str] = {}
         for link in build_links(resolved.topology.system.sips):
             other = used.setdefault((link.src, channel_of(link.src_port)), link.src_port)
@@ -267,8 +267,8 @@ class TensixKind(ChipKind[TensixPlan]):
                 text = f"system.sips.custom_links: {what}; a channel has one link, use one of the ports"
                 raise Problem((("system", "sips", "custom_links"),), text)
 
-    def _copies_keep_up(self, resolved: Resolved) -> None:
-        """Check that copies are no slower than the wire: the buffer between wire and copy has no room for messages."""
+    def _copy_bandwidth(self, resolved: Resolved) -> None:
+        """Check that copies are no slower than the wire: no message can wait between the wire and its copy."""
         sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
         for kind in links_in_use(resolved, build_links(sips)):
             if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
@@ -278,7 +278,7 @@ class TensixKind(ChipKind[TensixPlan]):
                     f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",
                 )
 
-    def _skews_are_of_ranks(self, resolved: Resolved) -> None:
+    def _skew_ranks(self, resolved: Resolved) -> None:
         skews, path = self.params(resolved).launch.start_skew_ns, (*PARAMS, "launch", "start_skew_ns")
         check_skews(skews, path, resolved.topology.system.sips.count)
 

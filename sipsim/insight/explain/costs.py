@@ -12,7 +12,7 @@ from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
 from sipsim.chips.ahbm.memory.ports import Wait
 from sipsim.fabric.delays import Delayed
 from sipsim.fabric.graph import Node
-from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Call, Calls, place_of, work_of
+from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Call, Calls, name_of, place_of
 from sipsim.records.recorder import Span
 
 Edge = tuple[int, Node, Node, str]
@@ -117,7 +117,7 @@ class Costs:
             yield from self._transfers(rank, span, call)
 
     def _accesses(self, rank: int, span: Span) -> Iterator[LateKey]:
-        place, facts, work = place_of(rank, span), span.facts, work_of(span)
+        place, facts, work = place_of(rank, span), span.facts, name_of(span)
         if place is None:
             return
         if work in READS or work in WRITES:
@@ -191,8 +191,8 @@ def _tcm_of(place: Place) -> int:
 
 def rest_name(span: Span) -> str:
     """Return the name of the rest of a span in reports."""
-    if work_of(span) == POLL:
+    if name_of(span) == POLL:
         return "waiting for the next poll"
-    if work_of(span) == CREDIT:
+    if name_of(span) == CREDIT:
         return "credits: waiting for a message that carries them"
     return f"waiting in a {span.name}" if span.component.startswith("cube") else f"{span.component}: {span.name}"

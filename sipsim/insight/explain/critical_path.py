@@ -11,7 +11,7 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.insight.explain import what_if
 from sipsim.insight.explain.costs import Costs, rest_name
 from sipsim.insight.explain.graph import Graph, Key
-from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, QUEUES, RECV, Calls, is_control, is_end, work_of
+from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, QUEUES, RECV, Calls, is_control, is_end, name_of
 from sipsim.records.explanation import Explanation, MeasuredRow, PathStep, PhaseTime, TimePart
 from sipsim.records.recorder import Span
 from sipsim.records.report import TL_WORDS
@@ -95,8 +95,8 @@ class Explainer:
     def _step(self, rank: int, span: Span, since_ps: Ps) -> PathStep:
         where = f"sip{rank}.{span.component}"
         phase = self._phase(rank, span)
-        if work_of(span) == MESSAGE:
-            sending = self._calls.sending(span)
+        if name_of(span) == MESSAGE:
+            sending = self._calls.send_of(span)
             phase = self._phase(span.cause[0], sending)
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
         start_ps = max(span.start_ps, since_ps)
@@ -105,7 +105,7 @@ class Explainer:
 
     def _parts(self, rank: int, span: Span) -> tuple[TimePart, ...]:
         cost, prices = self._costs.of(rank, span), self._costs.prices
-        prefix = "launch: " if is_control(span) else "credits: " if work_of(span) in (CREDIT, RECV) else ""
+        prefix = "launch: " if is_control(span) else "credits: " if name_of(span) in (CREDIT, RECV) else ""
         parts = [TimePart(prefix + term.part, term.keys, term.ps) for term in cost.work.terms]
         for what, edge, ps in cost.delays:
             if edge is None:

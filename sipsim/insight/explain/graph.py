@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.costs.prices import Ps
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
-from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, is_control, place_of, work_of
+from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, is_control, name_of, place_of
 from sipsim.records.recorder import Span
 
 Key = tuple[int, int]
@@ -35,9 +35,9 @@ class Graph:
         self._credits: dict[tuple[int, str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for history in histories:
             for span in history.spans:
-                if work_of(span) == MESSAGE:
+                if name_of(span) == MESSAGE:
                     self._messages[history.rank, span.component, *span.facts] = span.number
-                elif work_of(span) == CREDIT:
+                elif name_of(span) == CREDIT:
                     direction, count = span.facts
                     counts, numbers = self._credits[history.rank, span.component, direction]
                     counts.append(count)
@@ -60,7 +60,7 @@ class Graph:
     def needs(self, rank: int, span: Span) -> Iterator[Key]:
         """Yield the keys of a span's dependencies. Number 0 is the start of the run."""
         yield span.cause
-        work = work_of(span)
+        work = name_of(span)
         if span.is_wait:
             yield rank, span.facts[0]
         elif is_control(span):
@@ -125,7 +125,7 @@ class Graph:
                 begin = np.full(width, fixed_ps, np.int64)
             elif fixed_ps > since_ps:
                 begin = np.maximum(begin, fixed_ps)
-            if work_of(span) == POLL:
+            if name_of(span) == POLL:
                 begin = self._poll_ends(rank, span, begin, ends, backpressures)
             elif span.end_ps > span.start_ps and not span.is_wait:
                 begin = begin + durations(rank, span)

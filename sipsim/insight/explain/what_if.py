@@ -1,7 +1,7 @@
 """Sensitivity analysis: which config changes to try, and the time that the graph of spans predicts for each.
 
 A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes its price on the changed machine, and a poll
-detects an event at its next poll time. Delays by sharing an edge scale with the edge's bandwidth. Waits in memories,
+detects an event at its next poll time. Delays from sharing an edge scale with the edge's bandwidth. Waits in memories,
 the rest of each duration and the order of all events do not change.
 """
 
@@ -23,7 +23,7 @@ from sipsim.records.explanation import PathStep, WhatIf
 from sipsim.records.recorder import Span
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
-LEAST_SHARE = 100
+LEAST_PERCENT = 1
 INSIDE, LINKS, ALL = "all bandwidths inside SIPs", "all bandwidths of links", "all bandwidths"
 Change = dict[str, float]
 """Config keys and their new values."""
@@ -32,7 +32,7 @@ Change = dict[str, float]
 def savings(
     plan: Plan, steps: Sequence[PathStep], graph: Graph, costs: Costs, last: list[Key], since_ps: Ps
 ) -> tuple[WhatIf, ...]:
-    """Return how much earlier the last of the spans ``last`` would end with each change, the largest saving first."""
+    """Return by how much each change would move the latest end of the spans ``last``, the largest saving first."""
     changes = changes_for(plan.resolved, steps)
     machines = Machines(plan, costs, list(changes.values()))
     ends_ps = graph.ends(last, since_ps, machines.durations, machines.backpressures).tolist() if changes else []
@@ -45,40 +45,40 @@ def savings(
 
 
 def changes_for(resolved: Resolved, steps: Sequence[PathStep]) -> dict[str, Change]:
-    """Return the changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths.
+    """Return the changes to try: one for each cost of at least 1 % of the path, and some of many bandwidths.
 
-    The latter are all bandwidths inside SIPs, as they bound each other; if links take at least 1 % of the path, also
-    the bandwidths of all links, and both together. A bandwidth that is always one of several equal bounds is not tried
-    alone, as it would change nothing.
+    One of these is of all bandwidths inside SIPs, as they bound each other; if links take at least 1 % of the path,
+    another is of all links, and a third of both together. A bandwidth that is always one of several equal bounds is
+    not tried alone, as it would change nothing.
     """
     alone: dict[str, Ps] = defaultdict(int)
     inside: set[str] = set()
-    of_links: dict[str, Ps] = defaultdict(int)
-    better: dict[str, float] = {}
+    on_links: dict[str, Ps] = defaultdict(int)
+    improved: dict[str, float] = {}
     parts = [part for step in steps for part in step.parts]
     config = msgspec.to_builtins(resolved)
     for key in {key for part in parts for key in part.keys}:
         section, name = _place(config, key)
         value = section.get(name)
         if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE, CLOCK)):
-            better[key] = value * 2 if key.endswith((RATE, CLOCK)) else value / 2
+            improved[key] = value * 2 if key.endswith((RATE, CLOCK)) else value / 2
     for part in parts:
-        costs = [key for key in part.keys if key in better]
-        if len(costs) == 1:
-            alone[costs[0]] += part.ps
-        for key in costs:
+        tried = [key for key in part.keys if key in improved]
+        if len(tried) == 1:
+            alone[tried[0]] += part.ps
+        for key in tried:
             if key.endswith(RATE) and key.startswith("links."):
-                of_links[key] += part.ps
+                on_links[key] += part.ps
             elif key.endswith(RATE) and not key.startswith("pe_math."):
                 inside.add(key)
-    total_ps = sum(part.ps for part in parts)
-    singles, links = ({key for key in some if some[key] * LEAST_SHARE >= total_ps} for some in (alone, of_links))
+    path_ps = sum(part.ps for part in parts)
+    singles, links = ({key for key in each if each[key] * 100 >= LEAST_PERCENT * path_ps} for each in (alone, on_links))
     together = [(INSIDE, inside)] if not links else [(INSIDE, inside), (LINKS, links), (ALL, inside | links)]
     found = {key: {key} for key in sorted(singles)}
     for name, keys in together:
         if len(keys) > 1 and keys not in found.values():
             found[name] = keys
-    return {name: {key: better[key] for key in sorted(keys)} for name, keys in found.items()}
+    return {name: {key: improved[key] for key in sorted(keys)} for name, keys in found.items()}
 
 
 def changed(resolved: Resolved, change: Change) -> Resolved:
@@ -108,15 +108,15 @@ class Machines:
         self._costs = costs
         self.prices = [Prices(each, knobs) for each in systems]
         self._changes = changes
-        self._of_work: dict[int, Times] = {}
+        self._by_work: dict[int, Times] = {}
         self._ratios: dict[Edge, Any] = {}
 
     def durations(self, rank: int, span: Span) -> Times:
         """Return the duration of a span on each changed machine, in ps."""
         work, delays, rest_ps = self._costs.of(rank, span)
-        total = self._of_work.get(id(work))
+        total = self._by_work.get(id(work))
         if total is None:
-            total = self._of_work[id(work)] = self.work_ps(work)
+            total = self._by_work[id(work)] = self.work_ps(work)
         for _, edge, delay_ps in delays:
             if edge is None:
                 rest_ps += delay_ps

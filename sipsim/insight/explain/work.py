@@ -1,12 +1,12 @@
-"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices`; equal calls have equal prices.
+"""Calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices` that price each span; equal calls have equal prices.
 
-The facts of a span, in order, by its name. *Fetched*: (address, bytes) of reads before it. Spans of PEs::
+``Span.facts`` by the name of the span, in order. *Fetched*: (address, bytes) of the reads before it. Spans of PEs::
 
-    dma_read, dma_write, and of blocks     fetched, address, bytes
-    of PE_MATH                             fetched, its work
+    dma_read, dma_write, their blocks      fetched, address, bytes
+    operations of PE_MATH                  fetched, arguments of its ``MathWork``
     views                                  fetched
     delays                                 fetched, ps
-    of PE_GEMM                             fetched, path to its end, addresses of A and C of a composite command
+    products of PE_GEMM                    fetched, path to its end, addresses of A and C of a composite command
     TLB miss                               number of page walks
     send                                   direction, number, bytes, address of the source, span of the command
     message, credit                        direction, number
@@ -20,9 +20,9 @@ The facts of a span, in order, by its name. *Fetched*: (address, bytes) of reads
 
 Spans of the control path::
 
-    messages                               cube; number of the PE if from or to a PE; bytes
+    messages                               cube; the PE, for a message from or to a PE; bytes
     dispatch                               how many PEs this dispatch served
-    start margin                           cube and PE of each place
+    start margin                           cube and number of each PE that starts
     gather                                 the spans of the answers
     start                                  the spans of the message and of the margin
     end of a launch                        the index of its collective
@@ -90,16 +90,16 @@ QUEUES = ".ipcq"
 KERNEL = ".kernel"
 """Suffix of the component name in spans of a PE's kernels."""
 READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
-_OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
-_OF_GEMM = (GEMM, DOT)
-_OF_PE = {*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE}
+_MATH_NAMES = (MATH, REDUCE, CAST, REARRANGE, MAKE)
+_GEMM_NAMES = (GEMM, DOT)
+_PE_NAMES = {*READS, *_GEMM_NAMES, *WRITES, *_MATH_NAMES, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE}
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
 _FIXED = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
 """Fixed prices of the spans of PE_CPU."""
-_FIXED_OF_LAUNCH = {TO_IO_CPU: "host_latency", END: "host_latency", DISPATCH: "m_cpu_dispatch", GATHER: "m_cpu_gather"}
-_FIXED_OF_IO_CPU = {TAKE: "io_cpu_launch", GATHER: "io_cpu_gather"}
+_FIXED_IN_LAUNCH = {TO_IO_CPU: "host_latency", END: "host_latency", DISPATCH: "m_cpu_dispatch", GATHER: "m_cpu_gather"}
+_FIXED_ON_IO_CPU = {TAKE: "io_cpu_launch", GATHER: "io_cpu_gather"}
 
 
 class Call(NamedTuple):
@@ -122,16 +122,16 @@ class Calls:
         self._prices = prices
         self._histories = histories
         self._queues: dict[tuple[Place, str], tuple[int, IpcqInitEntry]] = {}
-        self._of_ring: dict[tuple[int, int], IpcqInitEntry] = {}
-        of_plan = (Installed(0, place[:3], entry) for place, entries in plan.entries.items() for entry in entries)
-        for number, place, entry in chain(of_plan, *(history.later for history in histories)):
+        self._by_ring: dict[tuple[int, int], IpcqInitEntry] = {}
+        planned = (Installed(0, place[:3], entry) for place, entries in plan.entries.items() for entry in entries)
+        for number, place, entry in chain(planned, *(history.later for history in histories)):
             self._queues[place, full_name(entry.direction, number)] = number, entry
-            self._of_ring[number, entry.my_rx_base_pa] = entry
+            self._by_ring[number, entry.my_rx_base_pa] = entry
         self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
             **dict.fromkeys(READS, partial(self._access, "read")),
             **dict.fromkeys(WRITES, partial(self._access, "write")),
-            **dict.fromkeys(_OF_MATH, self._math),
-            **dict.fromkeys(_OF_GEMM, self._product),
+            **dict.fromkeys(_MATH_NAMES, self._math),
+            **dict.fromkeys(_GEMM_NAMES, self._product),
             **dict.fromkeys(VIEWS, lambda place, span: _fetched(place, span.facts[0])),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("fixed", ("page_walks", *span.facts))],
@@ -143,14 +143,14 @@ class Calls:
             RELEASE: self._release,
             FETCH: lambda place, span: _fetched(place, span.facts),
             PASS: partial(self._sent, "passing"),
-            **{work: partial(_fixed, name) for work, name in _FIXED.items()},
+            **{name: partial(_fixed, price) for name, price in _FIXED.items()},
         }
 
     def of(self, rank: int, span: Span) -> list[Call]:
         """Return the calls of a span; empty if it is no work of a built-in component."""
         if is_control(span):
-            return _of_launch(rank, span)
-        place, handler = place_of(rank, span), self._handlers.get(work_of(span))
+            return _control_calls(rank, span)
+        place, handler = place_of(rank, span), self._handlers.get(name_of(span))
         if place is None or span.is_wait or handler is None:
             return []
         return handler(place, span)
@@ -159,17 +159,17 @@ class Calls:
         """Return the queue pair of a PE by its full name."""
         return self._queues[place, direction][1]
 
-    def sending(self, message: Span) -> Span:
+    def send_of(self, message: Span) -> Span:
         """Return the send of a message, given the span of the message or of its passage through PE_DMA."""
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
     def message(self, span: Span) -> tuple[Place, IpcqInitEntry, int, int | None]:
         """Return the PE that sends a message, its queue pair, the message's bytes, and the address of its source."""
-        sending = self.sending(span)
-        src = place_of(span.cause[0], sending)
+        send = self.send_of(span)
+        src = place_of(span.cause[0], send)
         assert src is not None
-        direction, _, nbytes, read_pa, _ = sending.facts
+        direction, _, nbytes, read_pa, _ = send.facts
         return src, self.queue(src, direction), nbytes, read_pa
 
     def _access(self, method: str, place: Place, span: Span) -> list[Call]:
@@ -196,8 +196,8 @@ class Calls:
         """The call for a credit that has arrived for this PE's sends in a direction."""
         number, queue = self._queues[place, span.facts[0]]
         peer = queue.peer
-        theirs = self._of_ring[number, peer.rx_base_pa]
-        return [Call("credit", _ends(peer.place, theirs.direction, place))]
+        peer_entry = self._by_ring[number, peer.rx_base_pa]
+        return [Call("credit", _ends(peer.place, peer_entry.direction, place))]
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
         """The calls for which a receive blocks after its slot is free."""
@@ -218,28 +218,28 @@ class Calls:
 
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts
-        near = on_any_sip(place)
+        pe = on_any_sip(place)
         return [
-            Call("read", (near, memory_of(src), nbytes, False)),
-            Call("write", (near, memory_of(dst), nbytes, False)),
+            Call("read", (pe, memory_of(src), nbytes, False)),
+            Call("write", (pe, memory_of(dst), nbytes, False)),
         ]
 
     def _product(self, place: Place, span: Span) -> list[Call]:
-        near = on_any_sip(place)
+        pe = on_any_sip(place)
         # A composite command has the addresses of A and C; the operands of a product of handles are in the TCM.
-        own = PhysAddr(*near, "tcm", 0).encode()
-        _, way_ps, *addresses = span.facts
+        own = PhysAddr(*pe, "tcm", 0).encode()
+        _, path_ps, *addresses = span.facts
         operands, outputs = map(memory_of, addresses) if addresses else (own, own)
-        stages = self._prices.gemm_stages(near, operands, outputs)
-        return [Call("product", (near, operands, outputs, tuple(way_ps), stages))]
+        stages = self._prices.gemm_stages(pe, operands, outputs)
+        return [Call("product", (pe, operands, outputs, tuple(path_ps), stages))]
 
 
-def work_of(span: Span) -> str:
+def name_of(span: Span) -> str:
     """Return the name of a span of a built-in component, else "": a user's command may have any name.
 
     Names of spans of PE_IPCQ and kinds of built-in commands are distinct sets.
     """
-    return span.name if (span.name in _OF_PE) != span.component.endswith(QUEUES) else ""
+    return span.name if (span.name in _PE_NAMES) != span.component.endswith(QUEUES) else ""
 
 
 def place_of(rank: int, span: Span) -> Place | None:
@@ -259,7 +259,7 @@ def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 
-def _of_launch(rank: int, span: Span) -> list[Call]:
+def _control_calls(rank: int, span: Span) -> list[Call]:
     """Return the calls of a span of the control path; empty if the operation itself takes no time."""
     name, facts = span.name, span.facts
     if name in (TO_CUBE, TO_PE, OF_PE, OF_CUBE):
@@ -269,8 +269,8 @@ def _of_launch(rank: int, span: Span) -> list[Call]:
         return [Call("start_skew", (rank,))]
     if name == MARGIN:
         return [Call("start_margin", (tuple(zip(facts[::2], facts[1::2], strict=True)),))]
-    work = (_FIXED_OF_IO_CPU if span.component == IO_CPU else _FIXED_OF_LAUNCH).get(name)
-    return [] if work is None else [Call("fixed", (work, *(facts if name == DISPATCH else ())))]
+    fixed = (_FIXED_ON_IO_CPU if span.component == IO_CPU else _FIXED_IN_LAUNCH).get(name)
+    return [] if fixed is None else [Call("fixed", (fixed, *(facts if name == DISPATCH else ())))]
 
 
 def _fixed(name: str, _place: Place, _span: Span) -> list[Call]:

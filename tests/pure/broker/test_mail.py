@@ -111,7 +111,7 @@ def test_every_pair_can_be_delivered_first() -> None:
 
 @pytest.mark.parametrize("mail", [InprocMail(), ShuffledInprocMail(3)], ids=["plain", "shuffled"])
 def test_an_endpoint_sends_as_its_owner(mail: InprocMail) -> None:
-    mail.end_of(5).send(6, b"hello")
+    mail.endpoint_of(5).send(6, b"hello")
     assert receive_all(mail) == [(5, 6, b"hello")]
 
 

@@ -24,21 +24,21 @@ class Asked:
 def test_a_request_ends_when_all_have_answered() -> None:
     asked = Asked().ask(0, 1)
     asked.requests.note(1, dump_as_text(DUMP))
-    asked.requests.turn(0.5)
+    asked.requests.finish_due(0.5)
     assert asked.ended == []
     other = SipDump(0, 7, (), ())
     asked.requests.note(0, dump_as_text(other))
-    asked.requests.turn(0.5)
-    asked.requests.turn(0.5)
+    asked.requests.finish_due(0.5)
+    asked.requests.finish_due(0.5)
     assert asked.ended == [{0: other, 1: DUMP}]
 
 
 def test_a_request_ends_in_time_without_an_answer() -> None:
     asked = Asked().ask(0, 1)
     asked.requests.note(1, dump_as_text(DUMP))
-    asked.requests.turn(ANSWER_S - 0.1)
+    asked.requests.finish_due(ANSWER_S - 0.1)
     assert asked.ended == []
-    asked.requests.turn(ANSWER_S)
+    asked.requests.finish_due(ANSWER_S)
     assert asked.ended == [{1: DUMP}]
 
 
@@ -46,22 +46,22 @@ def test_a_request_ends_in_time_without_an_answer() -> None:
 def test_what_is_no_dump_of_that_rank_is_no_answer(text: str) -> None:
     asked = Asked().ask(1)
     asked.requests.note(1, text)
-    asked.requests.turn(0.5)
+    asked.requests.finish_due(0.5)
     assert asked.ended == []
 
 
 def test_an_earlier_answer_does_not_count() -> None:
     asked = Asked().ask(1)
     asked.requests.note(1, dump_as_text(DUMP))
-    asked.requests.turn(0.1)
+    asked.requests.finish_due(0.1)
     asked.ask(1, now_s=5.0)
-    asked.requests.turn(5.1)
+    asked.requests.finish_due(5.1)
     assert asked.ended == [{1: DUMP}]
 
 
 def test_no_ranks_end_at_once() -> None:
     asked = Asked().ask()
-    asked.requests.turn(0.0)
+    asked.requests.finish_due(0.0)
     assert asked.ended == [{}]
 
 

@@ -11,17 +11,17 @@ from sipsim.core.arithmetic.operations import OPERATIONS, cast, elementwise
 from sipsim.core.dtypes import DTYPES, DType
 
 SCALE, BIAS = "scale", "bias"
-PLAIN = ("relu", "gelu", "abs", "neg", "exp", "sqrt")
+UNARY = ("relu", "gelu", "abs", "neg", "exp", "sqrt")
 """Operations without a second operand, by their names in :data:`sipsim.core.arithmetic.operations.OPERATIONS`."""
 _OPERATION = {SCALE: "mul", BIAS: "add"}
 
 
 class EpilogueStep(NamedTuple):
-    """EpilogueStep of a composite command's epilogue: an operation of PE_MATH on finished sums in the PE (ADR-0014).
+    """Step of a composite command's epilogue: an operation of PE_MATH on finished sums in the PE (ADR-0014).
 
     A step is element-wise in the accumulator's type; the result of the last step is cast to the type of the output.
-    ``name``: :data:`SCALE` by ``value``, :data:`BIAS` with the row of ``dtype`` at physical ``address``, or one of
-    :data:`PLAIN`.
+    ``name``: :data:`SCALE`, which multiplies by ``value``; :data:`BIAS`, which adds the row of ``dtype`` at physical
+    ``address``; or one of :data:`UNARY`.
     """
 
     name: str
@@ -69,8 +69,8 @@ def _step(text: str) -> EpilogueStep:
 
 
 def perform(steps: tuple[EpilogueStep, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:
-    """Return the output of type ``out`` for sums of type ``dtype``. ``bias``: by index of the step, the bias of each
-    column.
+    """Return the output of type ``out`` for sums of type ``dtype``. ``bias``: a row of one value per column, by
+    index of the step.
     """
     for index, step in enumerate(steps):
         other: tuple[Any, ...] = ()

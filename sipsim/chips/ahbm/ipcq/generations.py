@@ -21,11 +21,11 @@ from sipsim.records.report import Unread
 
 class Generation:
     """Queue pairs of one generation on one PE. ``rank``: the PE's rank in its wiring, None if the PE takes no part.
-    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for error messages; empty for a group's generation.
+    ``algorithm``: the entry of ``ccl.yaml`` that wires the PEs, for error messages; empty for a group's generation.
 
     ``queues``: queue pairs by short name. ``by_peer_rx``: sending queue pairs by base address of the peer's ring.
     ``receive_directions``: short names of the receiving ones. ``last_polled_dir``: the direction that served the last
-    receive without a direction. ``is_closed``: only credits for messages that it has sent may still arrive.
+    receive without a direction. ``is_closed``: only credits for messages that this PE has sent may still arrive.
     """
 
     __slots__ = (
@@ -66,13 +66,13 @@ class Generation:
         """
         queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
-            able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
-            installed = ", ".join(sorted(able))
-            in_use = f" in generation {self.number}" if self.number else ""
+            usable = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
+            installed = ", ".join(sorted(usable))
+            where = f" in generation {self.number}" if self.number else ""
             by = f"; algorithms.{self._algorithm} wires them, by topology or neighbors()" if self._algorithm else ""
             what = "" if queue is None else " for sending" if sending else " for receiving"
             raise IpcqInvalidDirection(
-                f"direction {direction!r} is not installed{what}; installed{in_use}: {installed or 'none'}{by}",
+                f"direction {direction!r} is not installed{what}; installed{where}: {installed or 'none'}{by}",
                 direction=str(direction),
             )
         return queue
@@ -95,8 +95,8 @@ class Generation:
             place, f"a message for address {address:#x} arrived at {place}, which has no ring{number} there"
         )
 
-    def check_idle(self, place: Place, waits: bool) -> None:
-        """Check that the generation may be closed. ``waits``: whether a receive without a direction waits.
+    def check_idle(self, place: Place, any_receive_waits: bool) -> None:
+        """Check that the generation may be closed. ``any_receive_waits``: whether a receive without a direction waits.
 
         Raises:
             IpcqInUse: as :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
@@ -105,7 +105,7 @@ class Generation:
             held = len(queue.messages) + len(queue.in_use)
             if held:
                 what = f"its ring holds {held} message{'s' if held > 1 else ''} that the kernel has not released"
-            elif queue.posted or (waits and queue.can_receive):
+            elif queue.posted or (any_receive_waits and queue.can_receive):
                 what = "a receive is posted"
             elif queue.sends:
                 what = "a send waits"
@@ -159,15 +159,15 @@ class Generations:
     ``queues``: the queue pairs of all live generations by full name. ``closed``: the numbers that its SIP has closed.
     """
 
-    def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations) -> None:
+    def __init__(self, place: Place, planned: Generation, closed: ClosedGenerations) -> None:
         self._place = place
         self._closed = closed
         self._early: dict[int, list[Message]] = {}
-        self.live = {of_plan.number: of_plan}
-        self.queues = dict(of_plan.queues)
+        self.live = {planned.number: planned}
+        self.queues = dict(planned.queues)
 
     def get(self, number: int, what: str) -> Generation:
-        """Return an installed, open generation. ``what``: text of its use, for the error.
+        """Return an installed, open generation. ``what``: the refused operation, with which the error begins.
 
         Raises:
             InvariantViolation: if the generation is closed or not installed.
@@ -178,21 +178,21 @@ class Generations:
             raise violation(self._place, f"{what} generation {number}, which {state} at {self._place}")
         return found
 
-    def install(self, made: Generation) -> list[Message]:
+    def install(self, generation: Generation) -> list[Message]:
         """Add a generation. Return the messages that have arrived for it early, in order.
 
         Raises:
             InvariantViolation: for a number that is or was in use.
         """
-        if made.number < 1 or made.number in self.live or made.number in self._closed:
-            what = f"generation {made.number} is or was in use at {self._place}, and cannot be installed"
+        if generation.number < 1 or generation.number in self.live or generation.number in self._closed:
+            what = f"generation {generation.number} is or was in use at {self._place}, and cannot be installed"
             raise violation(self._place, what)
-        self.live[made.number] = made
-        self.queues.update((queue.direction, queue) for queue in made.queues.values())
-        return self._early.pop(made.number, [])
+        self.live[generation.number] = generation
+        self.queues.update((queue.direction, queue) for queue in generation.queues.values())
+        return self._early.pop(generation.number, [])
 
     def hold(self, message: Message) -> None:
-        """Hold a message for a generation that is not installed yet, without its credits: these may be for others.
+        """Hold a message for a generation that is not installed yet, without its credits, which the caller delivers.
 
         Raises:
             InvariantViolation: for a closed generation.
@@ -214,29 +214,29 @@ class Generations:
         Raises:
             IpcqInUse: if a message was not received.
         """
-        got = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
+        here = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
         queues = self.queues.values()
         sent = ((each.peer.place, self._place, each.direction, each.my_head - each.peer_tail_cache) for each in queues)
-        for receiver, sender, direction, messages in (*got, *sent):
+        for receiver, sender, direction, messages in (*here, *sent):
             if messages:
-                to, of = (f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in (receiver, sender))
+                reader, writer = (f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in (receiver, sender))
                 many = "a message" if messages == 1 else f"{messages} messages"
-                text = f"a row starts while {to} has not received {many} that {of} has sent {direction}"
+                text = f"a row starts while {reader} has not received {many} that {writer} has sent {direction}"
                 _, cube, pe = self._place
                 raise IpcqInUse(f"{text}; receive all messages before it", cube=cube, pe=pe, direction=direction)
 
-    def continue_from(self, before: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
+    def continue_from(self, previous: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
         """Take over the pointers of the previous row's queue pairs; yield each queue pair with its predecessor.
 
         Raises:
             InvariantViolation: for a predecessor that is not idle, or that the plan does not contain.
         """
-        for name, was in before.queues.items():
+        for name, old in previous.queues.items():
             queue = self.queues.get(name)
-            if queue is None or not was.is_idle:
+            if queue is None or not old.is_idle:
                 raise violation(self._place, f"queue pair {name} is in use at a row start", name)
-            queue.continue_from(was)
-            yield queue, was
+            queue.continue_from(old)
+            yield queue, old
 
     def unread(self) -> Iterator[Unread]:
         """Yield the unreceived messages: first by ring, then those for generations that are not installed."""
@@ -244,8 +244,8 @@ class Generations:
             for message in islice(queue.messages.values(), 1):
                 yield Unread(message.sender, message.src_direction, self._place, queue.direction, len(queue.messages))
         for number, messages in sorted(self._early.items()):
-            ways = Counter((each.sender, each.src_direction) for each in messages)
-            for (sender, direction), count in ways.items():
+            senders = Counter((each.sender, each.src_direction) for each in messages)
+            for (sender, direction), count in senders.items():
                 yield Unread(sender, direction, self._place, f"generation {number}, not installed", count)
 
 

@@ -137,7 +137,7 @@ class PeIpcq(CommandEngine):
             InvariantViolation: if the generation is not installed on this PE.
         """
         found = self.generations.get(generation, "cannot close")
-        found.check_idle(self.place, waits=found is self._in_use and bool(self._any_receivers))
+        found.check_idle(self.place, any_receive_waits=found is self._in_use and bool(self._any_receivers))
 
     def close(self, generation: int) -> None:
         """Close the queue pairs of a generation; they still accept credits for messages that they sent.

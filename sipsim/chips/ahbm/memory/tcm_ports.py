@@ -2,8 +2,8 @@
 
 Without banks a TCM has a read port and a write port, or one port for both; with banks each bank has these. Lines of the
 TCM are interleaved over the banks. ADR-0023 D20 gives the rings of PE_IPCQ a separate bank, so that arriving messages
-and computing engines use different banks (D22). Each port is an edge, and the ports of all interleaved banks together
-are another (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
+and computing engines use different banks (D22). Each port is an edge; one more edge stands for all interleaved banks
+together (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
 """
 
 from typing import Annotated, Any, Literal
@@ -37,14 +37,14 @@ class TcmParams(Section, frozen=True):
 
 @MEMORY_KINDS.register("tcm_ports")
 class TcmPorts(MemoryPort):
-    """Ports of a TCM. ``read_latency_ns`` and ``write_latency_ns`` of its section are added.
+    """Ports of a TCM. Accesses also take ``read_latency_ns`` or ``write_latency_ns`` of its section.
 
     Loads and stores of the PE, copies, messages that arrive in its rings, operations of PE_MATH, and fetches and stores
     of PE_GEMM (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use the same ports.
 
     Limits: with banks, one access may use the ports of all banks at once, so the bandwidth of a TCM grows with the
-    number of banks. Accesses to the same banks share their bandwidth, as in hardware once one access is a bank behind
-    the other. A bank has the size that its contents need. The first byte of an access decides its region, and a handle
+    number of banks. Accesses to the same banks share bandwidth; hardware does so once one access follows the other
+    by a bank. A bank has the size that its contents need. The first byte of an access decides its region, and a handle
     in several gaps counts as contiguous from its first byte. Fetches and stores of PE_GEMM use the start of the kernel
     region as their address; so do all handles if ``handles_take_room`` is false.
     """
@@ -71,8 +71,8 @@ class TcmPorts(MemoryPort):
         for kind in self._kinds:
             names = [f"{kind} of bank {number}" for number in range(banks)]
             self._sets.append(BankSet(f"{kind}s of the banks", names, _LINE_BITS))
-        every = (*self._sets, *self._ring_sets)
-        self.bandwidths = {name: bps for each in every for name, bps in each.bandwidths(self._bps).items()}
+        all_sets = (*self._sets, *self._ring_sets)
+        self.bandwidths = {name: bps for each in all_sets for name, bps in each.bandwidths(self._bps).items()}
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -86,8 +86,8 @@ class TcmPorts(MemoryPort):
         if not self._sets:
             # A port moves the bytes of the access, even if the fabric carries them in flits.
             return ((self._kinds[0 if is_read else -1], block.nbytes if self.in_flits else 0),)
-        some = self._ring_sets if self._is_ring(block.address) else self._sets
-        return some[0 if is_read else -1].loads(block)
+        bank_sets = self._ring_sets if self._is_ring(block.address) else self._sets
+        return bank_sets[0 if is_read else -1].loads(block)
 
     def _is_ring(self, address: int) -> bool:
         rings, offset = self._rings, address & (1 << OFFSET_BITS) - 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE
+from sipsim.chips.ahbm.gemm.commands import BIAS, SCALE, UNARY
 from sipsim.chips.ahbm.gemm.tiling import Product
 from sipsim.chips.ahbm.pe.commands import Number
 from sipsim.chips.ahbm.tl.values import HANDLES, Pointer, Shape, TensorHandle, as_bytes
@@ -13,7 +13,7 @@ from sipsim.core.arithmetic.operations import cast as round_to
 from sipsim.core.dtypes import DTYPES, DType, named_dtype
 from sipsim.core.errors import KernelError
 
-ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
+ALLOWED = f"{', '.join(UNARY)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
 F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
 HandleOrNumber = TensorHandle | Number
 NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sipsim.chips.ahbm.address import SPACES, Block, PhysAddr
-from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, EpilogueStep, Gemm, Matrix
+from sipsim.chips.ahbm.gemm.commands import BIAS, SCALE, UNARY, Dot, EpilogueStep, Gemm, Matrix
 from sipsim.chips.ahbm.gemm.tiling import Product
 from sipsim.chips.ahbm.ipcq.messages import CopyTo
 from sipsim.chips.ahbm.pe.commands import (
@@ -665,7 +665,7 @@ class TL:
             if isinstance(value, int) and -(2**31) <= value < 2**31:
                 return EpilogueStep(SCALE, value)
             raise KernelError(f"{word}: sums of {accumulator} are scaled by an i32, not by {value!r}")
-        if name in PLAIN and not is_pair:
+        if name in UNARY and not is_pair:
             if OPERATIONS[str(name)].is_of_floats and not accumulator.is_float:
                 raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
             return EpilogueStep(str(name))

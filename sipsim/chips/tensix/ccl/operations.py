@@ -87,7 +87,7 @@ class Collectives:
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
         found = self._store.make(array.shape, dtype_of(array), memory, slices)
         data, size = to_pages(array, found.pages), found.pages.page_bytes
-        for page in range(found.pages.number):
+        for page in range(found.pages.n_pages):
             core, address = found.place(page)
             self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
         return found
@@ -96,7 +96,7 @@ class Collectives:
         """Wait until all kernels have ended, then return the elements of a tensor."""
         self._chip.wait_for_kernels()
         size = tensor.pages.page_bytes
-        places = (tensor.place(page) for page in range(tensor.pages.number))
+        places = (tensor.place(page) for page in range(tensor.pages.n_pages))
         data = b"".join(self._chip.tiles.memory(core).read(address, size) for core, address in places)
         return from_pages(data, tensor.shape, tensor.dtype, tensor.pages)
 
@@ -209,7 +209,7 @@ class Collectives:
         shape = list(tensor.shape)
         shape[dim] *= size
         output = self._store.like(tensor, shape, size if dim == 0 else 1)
-        own = range(tensor.pages.number)
+        own = range(tensor.pages.n_pages)
 
         @cache
         def cut(number: int) -> list[PageGroup]:
@@ -274,7 +274,7 @@ class Collectives:
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         is_of_all = fabric.size == self._chip.plan.system.n_sips
-        self._chip.called.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
+        self._chip.call_log.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
         self._tasks = []
         return result
 
@@ -317,7 +317,7 @@ class Collectives:
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
         size = call.place.size
         rooms = [self._store.scratch(name, call.fabric, tensor, size) for name in ("forward", "backward")]
-        scratch, all_of = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.number)
+        scratch, all_of = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.n_pages)
 
         @cache
         def cut(number: int) -> list[PageGroup]:
@@ -329,7 +329,7 @@ class Collectives:
 
     def _direct(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> None:
         place, inbox = call.place, self._store.scratch("inbox", call.fabric, tensor, call.place.size)
-        all_of = range(output.pages.number)
+        all_of = range(output.pages.n_pages)
 
         def room(source: int) -> range:
             return range(source * len(all_of), (source + 1) * len(all_of))

@@ -36,21 +36,21 @@ class Pages(NamedTuple):
     slice_pages: int = 1
 
     @property
-    def number(self) -> int:
+    def n_pages(self) -> int:
         """The number of pages."""
         return prod(self.grid)
 
-    def slice(self, dim: int, number: int, of: int) -> list[int]:
-        """Return the pages of slice ``number`` of ``of`` slices along a dimension, in order."""
-        index = np.arange(self.number).reshape(self.grid)
-        length = self.grid[dim] // of
-        found: list[int] = index.take(range(number * length, (number + 1) * length), axis=dim).ravel().tolist()
+    def slice(self, dim: int, index: int, n_slices: int) -> list[int]:
+        """Return the numbers of the pages in slice ``index`` of ``n_slices`` along a dimension, in order."""
+        pages = np.arange(self.n_pages).reshape(self.grid)
+        length = self.grid[dim] // n_slices
+        found: list[int] = pages.take(range(index * length, (index + 1) * length), axis=dim).ravel().tolist()
         return found
 
 
 def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
-    """Return the partition of an array of a shape. ``is_tiled``: True: into tiles if the shape divides into whole ones;
-    False: into rows, as the operation's input; None: as True.
+    """Return the partition of an array of a shape. Its pages are tiles if the shape divides into whole tiles,
+    unless ``is_tiled`` is False, as for an operation whose input is in rows; otherwise its pages are rows.
 
     Raises:
         KernelMisuse: if the shape has no elements.
@@ -86,21 +86,21 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """The size of all pages in bytes."""
-        return self.pages.number * self.pages.page_bytes
+        return self.pages.n_pages * self.pages.page_bytes
 
     @property
     def core_bytes(self) -> int:
-        """The bytes that the tensor takes on each of its tiles."""
+        """The bytes that the tensor takes on each of its cores."""
         pages = self.pages
-        slices = -(-pages.number // pages.slice_pages)
+        slices = -(-pages.n_pages // pages.slice_pages)
         return -(-slices * self._runs // len(self.cores)) * pages.run * pages.page_bytes
 
     def place(self, page: int) -> NocAddress:
         """Return the address of a page."""
         pages = self.pages
-        number, within = divmod(page, pages.slice_pages)
+        slice_index, within = divmod(page, pages.slice_pages)
         run, offset = divmod(within, pages.run)
-        row, core = divmod(number * self._runs + run, len(self.cores))
+        row, core = divmod(slice_index * self._runs + run, len(self.cores))
         return NocAddress(self.cores[core], self.base + (row * pages.run + offset) * pages.page_bytes)
 
 
@@ -113,8 +113,8 @@ class PageGroup(NamedTuple):
 
 
 def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> list[PageGroup]:
-    """Group pages that several tensors have in the same order. A piece ends where the pages are not adjacent in one of
-    the tensors, and has ``most_bytes`` at most.
+    """Return the pages that several tensors have in the same order, in groups of at most ``most_bytes``. A group ends
+    where the pages are not adjacent in one of the tensors.
     """
     page_bytes = parts[0][0].pages.page_bytes
     most = max(most_bytes // page_bytes, 1)
@@ -149,7 +149,7 @@ def dtype_of(array: "np.ndarray[Any, Any]") -> DType:
     """Return the element type of an array.
 
     Raises:
-        KernelMisuse: if tensors do not have this type.
+        KernelMisuse: if no tensor can have this type.
     """
     for dtype in DTYPES.values():
         if dtype.numpy == array.dtype:
@@ -195,7 +195,7 @@ BUFFER_BYTES = 512 * KIB
 class Store:
     """Allocator of the tensors of one chip. Chips whose host scripts make the same calls get the same addresses.
 
-    Only scratch is used again; nothing else is freed. ``l1_base``: the first address of a worker that programs may use.
+    Calls share scratch tensors; no tensor is freed. ``l1_base``: the first address of a worker that programs may use.
     """
 
     def __init__(self, plan: FloorPlan, params: ChipParams, l1_base: int) -> None:
@@ -215,7 +215,7 @@ class Store:
         """
         one_of("memory", memory, self._cores)
         pages = pages_of(shape, dtype, is_tiled)
-        slice_pages = pages.number // slices if pages.number % slices == 0 else pages.number
+        slice_pages = pages.n_pages // slices if pages.n_pages % slices == 0 else pages.n_pages
         run = max(self._packet_bytes // pages.page_bytes, 1)
         pages = pages._replace(run=run, slice_pages=max(slice_pages, 1))
         base = self._next[memory]
@@ -256,13 +256,13 @@ class CallLog:
         """Add a call that all chips of a group make; ``tasks``: the call's kernels on this chip."""
         self._counts[group] += 1
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
-        self._open = [each for each in self._open if _runs(each[1])]
+        self._open = [each for each in self._open if _any_runs(each[1])]
         self._open.append((OpenCall(group, chips, self._counts[group], text), tasks))
 
     def open_calls(self) -> Iterable[OpenCall]:
         """The calls whose kernels have not all ended."""
-        return [call for call, tasks in self._open if _runs(tasks)]
+        return [call for call, tasks in self._open if _any_runs(tasks)]
 
 
-def _runs(tasks: Sequence[Task]) -> bool:
+def _any_runs(tasks: Sequence[Task]) -> bool:
     return any(not task.ended for task in tasks)

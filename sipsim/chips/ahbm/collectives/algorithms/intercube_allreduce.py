@@ -9,8 +9,8 @@ A shard larger than a slot is sent in tiles. The root cube stores its partial su
 phases, so that no phase needs more tiles in the PE than a ring has slots.
 
 **Order of additions**, which :func:`reference` repeats: a cube adds received values to its own, so the sum of a row is
-``((c0 + c1) + c2) + ...``, and likewise of the last column, from the north. In a ring, a rank adds the partial sums of
-its predecessors to its own, the nearest first; with three or more ranks, results may therefore differ between ranks in
+``((c0 + c1) + c2) + ...``; the last column adds row sums likewise, from the north. In a ring, a rank adds the partial
+sums of its predecessors to its own, the nearest first; with three or more ranks, results may differ between ranks in
 the last bits of floating types. On a mesh the chain runs from W to E and from N to S, and all ranks get the same bits.
 """
 
@@ -55,8 +55,8 @@ def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "A
     Raises:
         ValueError: the ranks are not all cubes of all SIPs.
     """
-    per = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
-    if per != "cube" or world_size != system.n_sips * system.n_cubes:
+    rank_kind = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
+    if rank_kind != "cube" or world_size != system.n_sips * system.n_cubes:
         raise ValueError("every cube takes part; leave rank_per and world_size null")
     return intercube_multisip(system, rank)
 
@@ -97,15 +97,15 @@ def kernel(
 
 
 def tiles_of(shard: Pointer, n_elem: int, tl: "TL") -> list[Tile]:
-    """Return the tiles of a shard, each at most a slot; one tile if there is no neighbour."""
+    """Return the tiles of a shard, each of at most one slot; one tile if there is no neighbour."""
     itemsize = shard.dtype.itemsize
     slots = [tl.ipcq_slots(d)[1] for d in _ALL_DIRECTIONS if tl.has_direction(d)]
-    most = max(min(slots) // itemsize, 1) if slots else n_elem
-    return [(shard + start * itemsize, min(most, n_elem - start)) for start in range(0, n_elem, most)]
+    tile_elems = max(min(slots) // itemsize, 1) if slots else n_elem
+    return [(shard + start * itemsize, min(tile_elems, n_elem - start)) for start in range(0, n_elem, tile_elems)]
 
 
 def blocks_of(tiles: list[Tile], tl: "TL") -> list[list[Tile]]:
-    """Group tiles into blocks of as many as every ring between SIPs has slots: a block is sent before any receive."""
+    """Group tiles into blocks that fit into every ring between SIPs, as a block is sent before any receive."""
     depth = min(tl.ipcq_slots(d)[0] for d in _SIP_DIRECTIONS if tl.has_direction(d))
     return [tiles[start : start + depth] for start in range(0, len(tiles), depth)]
 
@@ -143,28 +143,28 @@ def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int,
             tl.store(ptr, total)
 
 
-def _ring(sums: BlockValues, size: int, to: str, source: str, tl: "TL") -> BlockValues:
-    """Run ``size - 1`` rounds on a ring: forward the tiles received in the last round, receive and add new tiles."""
+def _ring(sums: BlockValues, size: int, send_to: str, recv_from: str, tl: "TL") -> BlockValues:
+    """Run ``size - 1`` rounds on a ring: in each, forward the tiles of the last round, and receive and add new ones."""
     moving = sums
     for _ in range(size - 1):
         for tile in moving:
-            tl.send(to, tile)
-        moving = [tl.recv(source, tile.shape, tile.dtype) for tile in moving]
+            tl.send(send_to, tile)
+        moving = [tl.recv(recv_from, tile.shape, tile.dtype) for tile in moving]
         sums = [total + tile for total, tile in zip(sums, moving, strict=True)]
     return sums
 
 
-def _chain(sums: BlockValues, place: int, size: int, to: str, source: str, tl: "TL") -> BlockValues:
+def _chain(sums: BlockValues, position: int, size: int, next_sip: str, previous_sip: str, tl: "TL") -> BlockValues:
     """Reduce along a line towards its last rank, then broadcast back."""
-    if place > 0:
-        sums = [total + tl.recv(source, total.shape, total.dtype) for total in sums]
-    if place < size - 1:
+    if position > 0:
+        sums = [total + tl.recv(previous_sip, total.shape, total.dtype) for total in sums]
+    if position < size - 1:
         for tile in sums:
-            tl.send(to, tile)
-        sums = [tl.recv(to, tile.shape, tile.dtype) for tile in sums]
-    if place > 0:
+            tl.send(next_sip, tile)
+        sums = [tl.recv(next_sip, tile.shape, tile.dtype) for tile in sums]
+    if position > 0:
         for tile in sums:
-            tl.send(source, tile)
+            tl.send(previous_sip, tile)
     return sums
 
 
@@ -220,7 +220,7 @@ def _running_sum(terms: list[Array]) -> Array:
 
 def _ring_sums(sums: list[Array]) -> list[Array]:
     size = len(sums)
-    return [_running_sum([sums[(place - back) % size] for back in range(size)]) for place in range(size)]
+    return [_running_sum([sums[(rank - distance) % size] for distance in range(size)]) for rank in range(size)]
 
 
 def _line_sums(sums: list[Array]) -> list[Array]:
