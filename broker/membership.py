@@ -21,7 +21,7 @@ class Membership:
         self._incarnations = [0] * size
 
     def forget(self, rank: int, incarnation: int) -> None:
-        """Remove a rank whose process has exited; its next process is this ``incarnation``."""
+        """Remove a rank whose process has exited. ``incarnation``: the number of the process that replaces the old."""
         self.joined.pop(rank, None)
         self.addresses[rank], self._incarnations[rank] = address_of(rank, incarnation), incarnation
 

@@ -83,7 +83,7 @@ class Losses:
 
     @property
     def recheck_ms(self) -> int | None:
-        """The time without a message after which :meth:`update` is due again; None if no connection was lost."""
+        """The time in ms after which :meth:`update` must be called again; None if no connection was lost."""
         return RECHECK_MS if self._due_ns is not None else None
 
     def update(self, notices: Iterable[Notice], now_ns: int) -> Out:
@@ -101,7 +101,7 @@ class Losses:
 
 
 class _Outbox:
-    """Sends answers. Answers to the launcher are queued until its first message, which shows that it is connected."""
+    """Sends answers. Answers to the launcher are queued until the launcher's first message shows its connection."""
 
     def __init__(self, mail: BrokerMail) -> None:
         self._mail = mail

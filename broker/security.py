@@ -39,7 +39,7 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def fresh() -> "KeyPair":
-        """Make a new pair."""
+        """Make a new key pair."""
         public, secret = zmq.curve_keypair()
         return KeyPair(public.decode(), secret.decode())
 
@@ -90,7 +90,7 @@ class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The key pairs of all members of one run. Only the launcher has them; it sends each member its part."""
+    """The key pairs of all members of one run. Only the launcher has all; each member receives its part."""
 
     broker: KeyPair
     launcher: KeyPair
@@ -108,15 +108,15 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
-        """The broker's part of the keys."""
+        """The keys that the broker needs."""
         return BrokerKeys(self.broker, self.launcher.public, self._sips)
 
     def for_launcher(self) -> LauncherKeys:
-        """The launcher's part, for its mail with the broker and with agents."""
+        """The keys that the launcher needs for its mail with the broker and with agents."""
         return LauncherKeys(self.launcher, self.broker.public, tuple(pair.public for pair in self.agents))
 
     def for_agent(self, number: int) -> AgentKeys:
-        """The part of one host's agent."""
+        """The keys that one agent needs. ``number``: the agent's index, from 0."""
         return AgentKeys(self.agents[number], self.launcher.public)
 
     @property
@@ -134,7 +134,7 @@ def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = Fa
     allows TCP on this host without keys.
 
     Raises:
-        ValueError: one line that says what to do.
+        ValueError: if another process could connect; the message says what to do.
     """
     scheme, found, place = endpoint.partition("://")
     if not found:
@@ -185,12 +185,12 @@ def _check_folder(endpoint: str, path: str) -> None:
 
 SPARES = 16
 MARGIN = 8
-"""A guard blocks when fewer files than this are free besides its spares; it unblocks when twice as many are free."""
+"""An accept guard blocks when the process can open fewer files than this, its spares excluded."""
 MOST_WAITING = 1000
 """Bound on the connections in the accept queue that a guard closes when it blocks."""
 OPEN_FILES = "/proc/self/fd"
 RECHECK_MS = 200
-"""Period at which a guard that blocks is updated."""
+"""Period in ms at which a guard that blocks is updated."""
 _RETURN_0 = struct.pack("=HBBI", 0x06, 0, 0, 0)
 """A program of the classic packet filter that drops every packet."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
@@ -199,13 +199,13 @@ Thing = TypeVar("Thing")
 
 
 def release_spares() -> bool:
-    """Block all accept guards of this process, which has no file left; return whether this freed any file."""
+    """Block all accept guards of this process, to free open files; return whether any file was freed."""
     freed = [guard.block() for guard in list(_GUARDS)]
     return any(freed)
 
 
 def retry_with_spares(take: Callable[[], Thing]) -> Thing:
-    """Return ``take()``, which opens files. If no file was left, free the spares of the guards and call it again."""
+    """Return ``take()``, which opens files. At the limit of open files, release the guards' spares and call again."""
     try:
         return take()
     except Exception as error:
@@ -246,7 +246,7 @@ class AcceptGuard:
         return self._is_blocking
 
     def update(self) -> None:
-        """Block or unblock, by the number of files that are left."""
+        """Block or unblock, by the number of files that this process can still open."""
         left = _left()
         if left < MARGIN:
             self.block()
@@ -303,7 +303,7 @@ class AcceptGuard:
 
 
 def _left() -> int:
-    """How many more files this process can open; a large number if unknown."""
+    """The number of files that this process can still open; a large number if unknown."""
     try:
         return _limit() - len(os.listdir(OPEN_FILES))
     except OSError as error:

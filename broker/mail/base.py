@@ -20,7 +20,7 @@ SILENCE_S = 2.0
 
 
 class Notice(NamedTuple):
-    """An event of a connection. ``peer``: the rank at its other end, ``BROKER``, ``LAUNCHER``, or None if unknown.
+    """An event of a connection. ``peer``: the rank at the other end, ``BROKER``, ``LAUNCHER``, or None if unknown.
 
     ``refused``: the other end does not accept this process; ``lost``: an established connection ended;
     ``not_joined``: the other end did not answer in time; ``rejected``: this end rejected a connection or a frame.
@@ -87,7 +87,7 @@ class MailEnd(ABC):
 
 
 class SipMail(MailEnd, Mail):
-    """A SIP's end. Frames of the broker (control) and of peers (data) are received separately.
+    """A SIP's end of the mail. Frames of the broker (control) and of peers (data) are received separately.
 
     A SIP without a grant waits for the broker only: it cannot use a peer's packets before the grant that requires them,
     and waking up for packets would cost more than receiving them. Both waits raise ``Disconnected`` once the connection
@@ -102,7 +102,7 @@ class SipMail(MailEnd, Mail):
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
-        """Connect to endpoint ``broker`` and listen for peers at ``endpoint``. ``keys``: None if both are private."""
+        """Connect to endpoint ``broker`` and listen at ``endpoint``. ``keys``: None if both endpoints are private."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         self._endpoints = endpoints
@@ -149,20 +149,20 @@ class BrokerMail(MailEnd):
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[Address | None, bytes]:
         """Wait for one (sender, frame).
 
-        The sender is None for a rejected frame, after ``timeout_ms`` and, if ``or_notice``, once there is a notice.
+        The sender is None if a frame was rejected, after ``timeout_ms``, or, with ``or_notice``, at a notice.
         """
 
     @abstractmethod
     def receive_now(self) -> tuple[Address | None, bytes] | None:
-        """One (sender, frame) that has arrived; None without waiting if there is none."""
+        """Return one (sender, frame) that has arrived, or None if no frame has; never waits."""
 
     @abstractmethod
     def send(self, to: Address, frame: bytes) -> bool:
-        """Send without blocking; False if the destination is not connected."""
+        """Send without blocking; return False if the destination is not connected."""
 
 
 class LauncherMail(MailEnd):
-    """The launcher's end: the broker is its only peer, and may start later."""
+    """The launcher's end of the mail: the only peer is the broker, which may start later."""
 
     @abstractmethod
     def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:

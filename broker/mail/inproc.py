@@ -25,7 +25,7 @@ class InprocMail:
 
     @property
     def last(self) -> Sent | None:
-        """The frame that was sent last; None once it has been received."""
+        """The frame that was sent last; None once this frame has been received."""
         return self._queue[-1] if self._queue else None
 
     def drop_last(self) -> None:
@@ -38,7 +38,7 @@ class InprocMail:
 
 
 class ShuffledInprocMail(InprocMail):
-    """Mail in a seeded random order. Only frames of one (sender, receiver) stay in order: the worst legal mail."""
+    """Mail in a seeded random order. Only frames of one (sender, receiver) stay in order, as all mail ensures."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class ShuffledInprocMail(InprocMail):
 
 
 class InprocEndpoint:
-    """The ``Mail`` of one SIP within one process; peers need no connection."""
+    """The ``Mail`` of one SIP when one process simulates all SIPs; peers need no connection."""
 
     endpoint = "inproc"
 

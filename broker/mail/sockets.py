@@ -1,7 +1,7 @@
 """The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each socket.
 
-A socket reports the events of its connections, and its owner decides what to do. The mail of SIPs, and launcher and
-agents among themselves, use these sockets.
+A socket reports the events of its connections, and the owner of the socket decides what to do. The mail uses these
+sockets, as do the launcher and its agents.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ _WANTS_A_KEY = f"requires a key: {_TICKET}"
 
 
 class Connection:
-    """The state of a connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays set. Pure.
+    """The state of a connection of this process to the listening ``peer``. ``gone``: why the connection ended. Pure.
 
     Only ZeroMQ's monitor events show a client that the server refused it. Without them, a client without a key, or with
     a wrong server key, would retry forever without a message.
@@ -96,11 +96,11 @@ class Connection:
 
     @property
     def until_s(self) -> float | None:
-        """The deadline of the handshake, while it is pending."""
+        """The deadline of the handshake in seconds; None if the handshake is over or has no deadline."""
         return self._until_s if self._state == "trying" and self.gone is None else None
 
     def note(self, event: int, number: int) -> None:
-        """Take one monitor event and its value."""
+        """Update the state by one monitor event; ``number`` is the value that libzmq gives with the event."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._state = "up"
@@ -202,11 +202,11 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class _Socket:
-    """A socket and, if ``monitored``, the stream of its events.
+    """A ZeroMQ socket and, if ``monitored``, the stream of connection events of the socket.
 
-    Queues are unbounded. Frames: a sender that blocks on a full pipe would wait for a receiver that waits for the
-    broker; the credits of the simulated queues bound the number of frames in flight. Events: libzmq's threads block
-    on a full event queue, so monitoring also ends before its socket closes (libzmq#3575, #2829).
+    Both queues are unbounded. A sender that blocked on a full frame queue would wait for a receiver that waits for the
+    broker; credits of the simulated queues bound the frames in flight. libzmq's threads would block on a full event
+    queue, so monitoring also ends before the socket closes (libzmq#3575, #2829).
     """
 
     monitor: "zmq.Socket[bytes]"
@@ -268,7 +268,7 @@ class ClientSocket(_Socket):
             self.socket.send(frame, zmq.NOBLOCK)
 
     def receive_now(self) -> bytes | None:
-        """A frame that has arrived. Messages in parts are dropped; a rejection ends the connection."""
+        """Return a frame that has arrived, or None. Messages in parts are dropped; a rejection ends the connection."""
         while True:
             try:
                 frame = self.socket.recv(zmq.NOBLOCK)
@@ -303,19 +303,19 @@ class ServerSocket(_Socket):
 
     @property
     def endpoint(self) -> str:
-        """The endpoint at which it listens, with the port number that the system chose."""
+        """The endpoint at which this socket listens, with the port number that the system chose."""
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def look(self) -> list[Notice]:
-        """Take the new events; return the notices that they cause."""
+        """Take the new events; return the notices that these events cause."""
         return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
 
 
 class SocketFactory:
     """Opens the sockets of one process.
 
-    ``keys``: this process's part of the run's keys, or None. ``members``: the public keys that may connect, each with
-    the name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
+    ``keys``: the keys of this process, or None. ``members``: the public keys of all who may connect, each with the
+    name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
     ``MailOptions``. ``monitored``: whether connections are monitored, which endpoints in a private folder do not need.
     """
 
@@ -338,7 +338,7 @@ class SocketFactory:
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
 
     def connect(self, kind: int, peer: int, endpoint: str, server_key: str | None, name: bytes = b"") -> ClientSocket:
-        """A socket to ``peer``, which listens and must have ``server_key``; ``name`` is this end's routing id.
+        """Return a socket to the listening ``peer``, which must have ``server_key``. ``name``: routing id of this end.
 
         Raises:
             zmq.ZMQError: for a malformed endpoint; all sockets of the factory are released.
@@ -359,10 +359,10 @@ class SocketFactory:
         return client
 
     def listen(self, kind: int, endpoint: str) -> ServerSocket:
-        """A socket that members can connect to.
+        """Return a socket at ``endpoint`` that members can connect to.
 
         Raises:
-            ValueError: when others could connect too.
+            ValueError: when other processes than the members could connect too.
             zmq.ZMQError: when this process cannot listen there. Both errors release all sockets of the factory.
         """
         with self._all_or_nothing():
@@ -390,7 +390,7 @@ class SocketFactory:
         self._notices.extend(notices)
 
     def notices(self) -> list[Notice]:
-        """Return the notices stored since the last call."""
+        """Return and remove the stored notices."""
         # The authenticator's thread may add notices meanwhile.
         return [self._notices.popleft() for _ in range(len(self._notices))]
 

@@ -88,7 +88,7 @@ class SipSyncState:
         return earliest
 
     def next_event_bound_ps(self) -> Ps:
-        """The bound ``N``; ``next_ps`` includes held packets."""
+        """The bound ``N`` in ps: the next local event, held packet or packet in flight."""
         if not self.flight:
             return self.next_ps
         return min(self.next_ps, self.flight_ps())
@@ -120,7 +120,7 @@ Ns = int
 
 
 class WaitStats:
-    """Host time that each SIP waited for each other SIP, for ``--explain-sync``. No grant depends on it.
+    """Host time that each SIP waited for each other SIP, for ``--explain-sync``. No grant depends on these times.
 
     A SIP *waits* while another SIP's bound forbids its next event; the other SIP is its blocker (one of several, if
     several forbid it). A SIP without events and a SIP that runs do not wait. By rank: host time of the last change of
@@ -143,7 +143,7 @@ class WaitStats:
         self.since_ns[rank] = self.moved_ns[rank] = now_ns
 
     def restarted(self, rank: int, now_ns: Ns) -> None:
-        """Note that the process of ``rank`` was replaced; its costs stay."""
+        """Note that the process of ``rank`` was replaced; the costs so far stay."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
@@ -175,7 +175,7 @@ class WaitStats:
 
 
 class ProtocolError(RuntimeError):
-    """A message that contradicts an earlier one. ``detail``: the last messages of that SIP, or ""."""
+    """Error: a message contradicts an earlier message. ``detail``: the last messages of the sender, or ""."""
 
     def __init__(self, text: str, detail: str = "") -> None:
         super().__init__(text)
@@ -185,7 +185,7 @@ class ProtocolError(RuntimeError):
 class Quiescent(NamedTuple):
     """No SIP runs or has an event, and nothing is in flight. ``waiting``: blocked kernels and scripts, by rank.
 
-    ``at_limit``: this is true only before the limit of simulated time; events are left at or after it.
+    ``at_limit``: events are left, all at or after the limit of simulated time.
     """
 
     waiting: tuple[int, ...]
@@ -193,7 +193,7 @@ class Quiescent(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The cause of a horizon: SIP ``by`` may send at ``next_send_bound_ps``, over ``chain`` in ``delay_ps`` ps."""
+    """The cause of a horizon: SIP ``by`` may send at ``next_send_bound_ps``; ``chain`` then takes ``delay_ps``."""
 
     by: int
     next_send_bound_ps: Ps
@@ -321,7 +321,7 @@ class TimeSync:
     def decide(self) -> list[tuple[int, Grant]] | Quiescent:
         """The grants that the reports since the last decision allow, or ``Quiescent``.
 
-        Call :meth:`note` for all reports that have arrived first: one decision for all gives later horizons.
+        First call :meth:`note` for all reports that have arrived: one decision for all reports gives later horizons.
         """
         changed, self._changed = self._changed, set()
         return self._decide(changed)
@@ -332,7 +332,7 @@ class TimeSync:
 
     @property
     def running(self) -> int:
-        """How many SIPs run."""
+        """The number of SIPs that have a grant and have not reported since."""
         return self._running
 
     @property
@@ -341,7 +341,7 @@ class TimeSync:
         return len(self._members)
 
     def horizon_ps(self, rank: int) -> Ps | None:
-        """The time before which no packet can reach ``rank``; None when no packet can reach it at all."""
+        """The time in ps before which no packet can reach ``rank``; None if no packet can ever reach ``rank``."""
         horizon = self._horizon(rank)
         return None if horizon > MAX_PS else horizon
 

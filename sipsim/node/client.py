@@ -1,7 +1,7 @@
 """The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
 
-An engine passes in received frames, and a ``Mail`` by which the client sends. One process for all SIPs and one process
-per SIP differ only in these. A subclass defines the simulated system.
+The engine of a run passes received frames to the client, and a ``Mail`` by which the client sends. The client is the
+same with one process for all SIPs and with one per SIP. A subclass defines the simulated system.
 """
 
 from collections.abc import Callable
@@ -46,10 +46,10 @@ POLL_NS = 250_000_000
 
 
 class SyncClient:
-    """One rank's protocol state. A subclass sets ``session`` and implements the abstract methods (NotImplementedError).
+    """The protocol state of one rank. A subclass sets ``session`` and implements the methods that only raise.
 
-    ``interrupted()`` polls between batches of events and returns whether the window must end, as after an ``Abort``.
-    ``colocate`` is called when the broker changes its advice to share a processor.
+    ``interrupted()`` polls the mail between batches of events; it returns whether the window must end, as at ``Abort``.
+    ``colocate(together)`` is called when a grant changes whether to share a processor.
 
     ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: a window is granted, and packets
     of peers that the grant requires are missing. ``log``: the packet log if ranks can be restarted, else None; set it
@@ -146,7 +146,7 @@ class SyncClient:
             self._answer(partial=True)
 
     def _defer_failure(self, failed: Failed) -> None:
-        """Report a failure that other SIPs may find too, and stop at its time until they have run up to it."""
+        """Report a failure that another SIP may find earlier, and stop until all SIPs have run up to its time."""
         report = self.session.return_grant()
         self._send(replace(failed, deferred=True))
         self._send(replace(report, next_ps=failed.now_ps + 1))
@@ -180,7 +180,7 @@ class SyncClient:
             self._interrupted()
 
     def _report_progress(self) -> bool:
-        """Report progress to the broker if a report is due; return whether it was. Resent packets count too."""
+        """Report progress to the broker if a progress report is due; return whether one was due."""
         now_ns = perf_counter_ns()
         is_due = now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS
         if is_due:
@@ -304,7 +304,7 @@ class SyncClient:
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time since the last report: (simulating, sending). The sending of a report counts in the next one."""
+        """Host time in ns since the last report: (simulating, sending). Sending a report counts in the next report."""
         in_window_ns = self._sending_ns
         run_ns, send_ns = perf_counter_ns() - self._window_ns - in_window_ns, self._carried_ns + in_window_ns
         self._carried_ns = self._sending_ns = 0
