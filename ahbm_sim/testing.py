@@ -83,7 +83,7 @@ class Done(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """The kind of the error; None without one."""
+        """The kind of the error; None without an error."""
         return None if self.error is None else str(self.error["kind"])
 
     def ops(self, kind: str, at: Place | None = None) -> list[Op]:
@@ -91,7 +91,7 @@ class Done(NamedTuple):
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """Return the only record of a kind; AssertionError when there is none, or several."""
+        """Return the only record of a kind; AssertionError unless there is exactly one."""
         found = self.ops(kind, at)
         there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
         assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"
@@ -99,7 +99,7 @@ class Done(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The outcome of a command. ``document``: of ``--json``; empty if none was written, or to a file that you named."""
+    """The outcome of a command. ``document``: written by ``--json``; empty without one, or if you named the file."""
 
     exit_code: int
     stdout: str
@@ -108,7 +108,7 @@ class Exit(NamedTuple):
 
 
 class _System:
-    """The kernels and rows of a simulation, for its script, which stores the kernels' results and final rows here."""
+    """The kernels and rows of a simulation. The script of the run stores the kernels' results and final rows here."""
 
     def __init__(self, kernels: Mapping[Place, Kernel], data: Mapping[Place, Any], dtype: str, cubes: int, pes: int):
         self.kernels = dict(kernels)
@@ -159,7 +159,7 @@ def _takes_pointer(kernel: Kernel) -> bool:
 
 
 _under_way: list[_System] = []
-"""The system of the running simulation, as last element; its script reads it."""
+"""The systems of running simulations; the script of a simulation reads the last element."""
 
 
 def simulate(
@@ -175,7 +175,7 @@ def simulate(
     mail: int | None = None,
     **flags: Any,
 ) -> Done:
-    """Run a kernel on each place, all launched at the same time, with the engine ``inproc``.
+    """Run a kernel on each place, with the engine ``inproc``. All kernels are launched at the same time.
 
     An error of the run is not raised, but returned in :class:`Done`.
 
@@ -277,7 +277,7 @@ def expect_ps(
 def launched(
     *args: object, command: str = "ahbm-launch", cwd: Path | None = None, timeout_s: float = 120, **environ: str
 ) -> Exit:
-    """Run a command with ``args`` as a separate process, and wait for it. ``environ``: added to its environment.
+    """Run a command with ``args`` as a separate process, and wait for it. ``environ``: environment variables to add.
 
     Without ``--json`` in ``args``, the result is written to a temporary file and returned in :attr:`Exit.document`.
 

@@ -193,7 +193,7 @@ class NoSuchCall(KernelMisuse, AttributeError):
 class LinkLoss(SimulationError):
     """A link went down while frames were on it, and links of this kind do not retransmit.
 
-    The loss at the earliest simulated time ends the run; of several at that time, the loss on the lowest rank.
+    The loss at the earliest simulated time ends the run; of several, the loss found by the lowest rank.
     """
 
 

@@ -64,7 +64,7 @@ class Folder:
         """Open a regular file of this user; return its descriptor. A file to write must not have a second hard link.
 
         Raises:
-            OSError: when it cannot be opened; :class:`Unsafe` when it is no such file.
+            OSError: when the file cannot be opened; :class:`Unsafe` when it is a link, a device, or another user's.
         """
         path = self.path / name
         try:

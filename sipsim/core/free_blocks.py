@@ -21,7 +21,7 @@ class FreeBlocks:
         return offset, taken
 
     def take_pieces(self, nbytes: int) -> list[tuple[int, int]]:
-        """Allocate ``nbytes``, which must be free, in the first block that is large enough; if no block is, in several
+        """Allocate ``nbytes``, which must be free, in the first block that is large enough; without such a block, in
         pieces from the first blocks on. Returns (offset, bytes) of each piece.
         """
         found = self.find(nbytes)

@@ -51,8 +51,8 @@ class SyncClient:
     ``interrupted()`` polls the mail between batches of events; it returns whether the window must end, as at ``Abort``.
     ``colocate(together)`` is called when a grant changes whether to share a processor.
 
-    ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: a window is granted, and packets
-    of peers that the grant requires are missing. ``log``: the packet log if ranks can be restarted, else None; set it
+    ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: whether a granted window still
+    waits for packets of peers. ``log``: the packet log if ranks can be restarted, else None; set it
     before :meth:`join`.
     """
 
@@ -133,7 +133,7 @@ class SyncClient:
                 raise
 
     def handle(self, frame: bytes) -> None:
-        """Process one message and run what it permits. A failure is reported to the broker, never raised."""
+        """Process one message; run the window if it can begin. Failures are reported to the broker, never raised."""
         try:
             self._dispatch(self._decoded(frame))
         except BaseException as error:

@@ -17,7 +17,7 @@ _SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for packag
 
 
 class Failure(NamedTuple):
-    """A described failure: ``kind`` of ``ERROR_KINDS``; ``detail``: a traceback or ""; ``blames``: see ``Failed``."""
+    """A described failure: ``kind``: of ``ERROR_KINDS``; ``detail``: traceback or ""; ``blames``: as in ``Failed``."""
 
     kind: str
     message: str

@@ -1,6 +1,6 @@
 """Packet log: a file of the packets that one SIP has sent, for restarted peers and for the SIP's own restart.
 
-A record is a batch to a peer, or a mark. A mark at ``t`` states that all packets sent before ``t`` precede it. Each
+A record is a batch to a peer, or a mark: all packets sent before the time of a mark are in the records before it. Each
 record's checksum continues the checksum of the record before it, and the first continues the checksum of the header,
 which names plan and rank. So a record is valid only if all records before it are. When the file is opened, it is
 truncated at the first record that is damaged or does not belong there. The log survives a crash of its process but not
@@ -126,7 +126,7 @@ class PacketLog:
             data = data[written:]
 
     def _put_mark(self) -> None:
-        """Append the last mark; earlier marks without a batch in between are redundant."""
+        """Append the last mark if it is new. Earlier marks since the last batch are redundant and not written."""
         if self._mark_ps is not None:
             self._put(_MARK, _TIME.pack(self._mark_ps))
             self._mark_ps = None

@@ -60,7 +60,7 @@ def check_script(path: Path) -> None:
     """Check, before any process starts, that a script compiles and mentions ``worker``.
 
     Raises:
-        ConfigError: for another script; the message names the line of a syntax error.
+        ConfigError: when it does not, or cannot be read; the message gives the line of a syntax error.
     """
     try:
         source = read_limited(path, MAX_SCRIPT_BYTES)
@@ -97,8 +97,8 @@ class ScriptTask(Task):
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: modules, ``sys.argv``, ``sys.path``, random states.
 
-    The rank's kernels run in this namespace too. It is entered when a task of the rank runs and left only when a task
-    of another rank in this process runs, or at the end, since a switch costs more than a task's turn. The random
+    The rank's kernels run in this namespace too. A namespace is entered when a task of the rank runs and left only when
+    a task of another rank runs, or at the end, since a switch costs more than a task's turn. The random
     generators are seeded with (seed, rank), so that a script that never seeds them is repeatable too.
     """
 

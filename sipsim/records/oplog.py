@@ -27,7 +27,7 @@ from sipsim.records.artifacts import made
 class LineFile:
     """A text file in a rank's artifact folder, flushed after each line, so that it contains the lines before a crash.
 
-    ``what``, ``flag``: its contents and the flag that requests it, for messages.
+    ``what``: what the file contains; ``flag``: the option that requests the file; both for messages.
     """
 
     def __init__(self, path: Path, what: str, flag: str) -> None:
@@ -85,7 +85,7 @@ class OpLog:
         self._most_pending, self._file = 1, file
 
     def note(self, record: tuple[Any, ...]) -> None:
-        """Write a record that is not an operation to the file only; it is neither counted, stored nor hashed."""
+        """Write a record that is not an operation to the file only. The record is not counted, stored or hashed."""
         if self._file is not None:
             self._file.write(line(record))
 
@@ -150,7 +150,7 @@ def record_kind(kind: str, *fields: str) -> str:
 
 
 def definer_of(kind: str) -> str:
-    """Return the module that defines a kind of record; of several, the first by name."""
+    """Return the module that defines a kind of record; of several modules, the first by name."""
     return min(FIELDS.modules[kind])
 
 

@@ -23,7 +23,7 @@ a message's write to a node. Keys of transfers and message writes may have their
 
 
 class SpanWork(NamedTuple):
-    """The price of all spans with equal work: ``calls`` of ``Prices``, ``terms`` on the run's machine, their sum."""
+    """The price of all spans with equal work: ``calls`` of ``Prices``, and ``terms`` on the machine of the run."""
 
     calls: tuple[Call, ...]
     terms: tuple[Term, ...]
@@ -31,8 +31,8 @@ class SpanWork(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """A delay of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` is a wait in a
-    memory.
+    """A delay of a span beyond its work. ``edge``: the edge that the span shared with ``what``; None if ``what`` is a
+    wait in a memory.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Delay(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The duration of a span as its work, its delays and the rest."""
+    """The duration of a span, divided into work, delays and the rest."""
 
     work: SpanWork
     delays: tuple[Delay, ...]
@@ -70,7 +70,7 @@ class Costs:
                     self._late[rank, wait.node, wait.nbytes, wait.end_ps].append(wait)
 
     def of(self, rank: int, span: Span) -> Cost:
-        """Return the cost of a span that is not a wait. Its parts add up to the span's duration."""
+        """Return the cost of a span that is not a wait. The parts of the cost add up to the span's duration."""
         calls = tuple(self._calls.of(rank, span))
         work, alone = self._works.get(calls) or self._works.setdefault(calls, _work(calls, self.prices))
         left_ps = span.end_ps - span.start_ps - work.sum_ps
@@ -111,7 +111,7 @@ class Costs:
                 yield Delay(others, (key[0], src, dst, memory), ps)
 
     def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[LateKey]:
-        """Yield the keys under which a span's delays may be found: its accesses, then its transfers."""
+        """Yield the keys under which a span's delays may be found: accesses of the span, then transfers."""
         yield from self._accesses(rank, span)
         for call in calls:
             yield from self._transfers(rank, span, call)
@@ -140,7 +140,7 @@ class Costs:
             yield rank, str(slot), nbytes
 
     def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[LateKey]:
-        """Yield the keys of a call's transfers, the last one first, since the end of a span is known exactly."""
+        """Yield the keys of a call's transfers, the last transfer first, since the end of a span is known exactly."""
         match call.method:
             case "read" | "write" | "latch":
                 place, address, *_ = call.args
@@ -190,7 +190,7 @@ def _tcm_of(place: Place) -> int:
 
 
 def rest_name(span: Span) -> str:
-    """Return the name of the rest of a span in reports."""
+    """Return the name, for reports, of the part of a span's time that is neither work nor a delay."""
     if work_of(span) == POLL:
         return "waiting for the next poll"
     if work_of(span) == CREDIT:

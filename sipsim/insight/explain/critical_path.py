@@ -26,7 +26,7 @@ Ranked = tuple[int, Span]
 def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
     """Explain the time of each row, from the histories that the SIPs of a job with ``explain`` wrote to folders.
 
-    The savings by changes are computed for the last row only. None for a row during which no kernel ended.
+    The savings by changes are computed for the last row only. The entry of a row is None if no kernel ended in the row.
     """
     explainer = Explainer(plan, read_histories(folders))
     return [explainer.explain(row, row is rows[-1]) for row in rows]
@@ -80,7 +80,7 @@ class Explainer:
     def _steps(self, last: Key, since_ps: Ps) -> tuple[PathStep, ...]:
         """Return the critical path of an iteration: the chain of causes from ``last`` back to ``since_ps``.
 
-        Its steps contain no waits and cover the time without gaps.
+        The steps contain no waits and cover the time without gaps.
         """
         found, key = [], last
         while key[1]:
@@ -128,7 +128,7 @@ class Explainer:
     ) -> tuple[PhaseTime, ...]:
         """Return the time of ``kernels`` by phase and command, and the time of the critical path by phase.
 
-        A wait of a kernel counts, and so does each span of a kernel that did not end a wait.
+        Counted are all waits of a kernel, and the spans of a kernel that did not end a wait.
         """
         pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
         of_pes = [(rank, span) for rank, span in spans if (rank, span.component) in pes]

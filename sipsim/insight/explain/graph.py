@@ -54,7 +54,7 @@ class Graph:
         return self._order[first:stop]
 
     def span(self, key: Key) -> Span:
-        """Return the span of a key."""
+        """Return the span with a key."""
         return self._spans[key[0]][key[1] - 1]
 
     def needs(self, rank: int, span: Span) -> Iterator[Key]:

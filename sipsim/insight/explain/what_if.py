@@ -47,9 +47,9 @@ def savings(
 def changes_for(resolved: Resolved, steps: Sequence[PathStep]) -> dict[str, Change]:
     """Return the changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths.
 
-    The latter are all bandwidths inside SIPs, as they bound each other; if links take at least 1 % of the path, also
-    the bandwidths of all links, and both together. A bandwidth that is always one of several equal bounds is not tried
-    alone, as it would change nothing.
+    The changes of several bandwidths are: all bandwidths inside SIPs, which bound each other; if links take at least
+    1 % of the path, also the bandwidths of all links, and both together. A bandwidth that is always one of several
+    equal bounds is not tried alone, since the change would have no effect.
     """
     alone: dict[str, Ps] = defaultdict(int)
     inside: set[str] = set()
@@ -82,7 +82,7 @@ def changes_for(resolved: Resolved, steps: Sequence[PathStep]) -> dict[str, Chan
 
 
 def changed(resolved: Resolved, change: Change) -> Resolved:
-    """Return the config with the new values."""
+    """Return a copy of the config with the new values of ``change``."""
     config = msgspec.to_builtins(resolved)
     for key, value in change.items():
         section, name = _place(config, key)
@@ -91,7 +91,7 @@ def changed(resolved: Resolved, change: Change) -> Resolved:
 
 
 def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
-    """Return the config section of a key and the key's name in it; an empty section if the config has none."""
+    """Return the config section of a key, empty if absent, and the name of the key in that section."""
     *path, name = key.split(".")
     for each in ("links" if path[:1] == ["links"] else "components", *path):
         config = config.get(each) if isinstance(config, dict) else None

@@ -39,7 +39,7 @@ def explain_positions(
 
 
 def running(dump: SipDump | None) -> TaskState | None:
-    """Return the task whose code runs, or None."""
+    """Return the task of a SIP whose code runs; None if every task waits."""
     tasks = dump.tasks if dump is not None else ()
     return next((task for task in tasks if not task.waits_for and task.file), None)
 
@@ -100,7 +100,7 @@ def _doing(task: TaskState) -> str:
 
 
 def _urgency(task: TaskState) -> int:
-    """Sort key: running tasks first, waits on queues last, as they probably wait for the others."""
+    """Sort key: running tasks first; waits on queues last, since these probably depend on the other tasks."""
     return 0 if not task.waits_for else 2 if task.op else 1
 
 

@@ -44,7 +44,7 @@ class Wrong(NamedTuple):
 
 
 def where_wrong(got: Values, expected: Values | None) -> Wrong | None:
-    """Return how the values of the first pass differ from the expected values; None if only NaNs differ."""
+    """Return the difference of the first pass's values (``got``) from ``expected``; None if at most NaNs differ."""
     shape = got.shape if isinstance(got, np.ndarray) else expected.shape if isinstance(expected, np.ndarray) else None
     dtype = got.dtype if isinstance(got, np.ndarray) else expected.dtype if isinstance(expected, np.ndarray) else BYTE
     data, right = _data(got), _data(expected)
@@ -80,8 +80,8 @@ Range = tuple[int, int]
 
 
 class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started on it. Before that time
-    it waited in the engine's queue, so it cannot race with the records before it.
+    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started the command. Before,
+    the command waited in the engine's queue, so no race with earlier commands of that queue is possible.
     """
 
     number: int
@@ -134,7 +134,7 @@ class Differences:
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
     arrives later. So it stays pending until the end of the run; the first one that no race has explained is an error.
 
-    ``canonical``: maps all addresses of a byte to one of them.
+    ``canonical``: maps each address to the one canonical address of the same byte.
     """
 
     def __init__(self, canonical: Callable[[int], int]) -> None:
@@ -181,7 +181,7 @@ class Differences:
     def of_values(
         self, by: Numbered, wrong: Wrong, values: list[Range], operands: list[Range], is_message: bool
     ) -> None:
-        """Add a difference of a record's values. ``values``: the ranges of their bytes, in order; empty if computed.
+        """Add a difference of a record's values. ``values``: ranges of the values' bytes; empty if computed.
 
         ``operands``: the ranges from which the values were computed. ``is_message``: the record read a message in its
         slot, which a write by a kernel may have changed after the arrival.
@@ -202,7 +202,7 @@ class Differences:
             self._note_race(pending, race.by)
 
     def _wrong_ranges(self, values: list[Range], offsets: Offsets) -> list[Range]:
-        """Return each range that has wrong bytes, cut to its first through its last wrong byte."""
+        """Return each range with wrong bytes, cut to the first through the last wrong byte in that range."""
         found, start = [], 0
         for address, nbytes in values:
             wrong = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, start + nbytes)] - start

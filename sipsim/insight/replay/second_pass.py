@@ -35,8 +35,8 @@ CUBE, FIRST_FIELD = 3, 5
 
 
 class _Pe:
-    """The state of one PE (:class:`~sipsim.records.replay.ReplayPe`). ``item``: the current record, with number
-    ``number``; ``reads``, ``writes``: the ranges that its rule has accessed.
+    """The state of one PE (:class:`~sipsim.records.replay.ReplayPe`). ``item``: the current record; ``number``:
+    its number, from 1; ``reads``, ``writes``: the ranges that the rule of the record has accessed.
     """
 
     def __init__(self, second_pass: "SecondPass") -> None:
@@ -196,7 +196,7 @@ class SecondPass:
         return known
 
     def _compare_values(self, pe: _Pe, origin: str, recorded: Values, values: Values | None) -> None:
-        """Add the difference of a record's values, if any. ``origin``: of the values, by the rule."""
+        """Add the difference of a record's values, if any. ``origin``: the origin that the rule declares."""
         wrong = where_wrong(recorded, values)
         if wrong is None:
             return
