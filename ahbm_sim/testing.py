@@ -91,7 +91,7 @@ class Done(NamedTuple):
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """Return the only record of a kind; AssertionError unless there is exactly one."""
+        """Return the only record of a kind; raise AssertionError for no record, or several."""
         found = self.ops(kind, at)
         there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
         assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"
@@ -99,7 +99,7 @@ class Done(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The outcome of a command. ``document``: written by ``--json``; empty without one, or if you named the file."""
+    """The outcome of a command. ``document``: of ``--json``; empty if there is none, or if you named its file."""
 
     exit_code: int
     stdout: str

@@ -66,7 +66,7 @@ class Phase(Enum):
 class Hub:
     """One run of ``size`` SIPs; the only writer of its phase, membership and time synchronisation.
 
-    ``limit_ps``: the run stops when every SIP has run all events before that time; None for no limit.
+    ``limit_ps``: the run stops when every SIP has run all events before that time; None means no limit.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Hub:
     def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
         """Take one message; return the messages to send at once, as (destination, message). ``now_ns``: host time.
 
-        Never raises: a message that contradicts earlier ones ends the run with a failure that names the sender.
+        Never raises: a message that contradicts earlier messages ends the run with a failure that names the sender.
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns

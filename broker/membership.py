@@ -30,7 +30,7 @@ class Membership:
         return self._incarnations[rank] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
-        """Accept a SIP and return None, or return the reason for its refusal in one line."""
+        """Accept a SIP and return None, or return the reason for the refusal in one line."""
         reason = self._objection(join)
         if reason is None:
             self.joined[join.rank] = join

@@ -32,7 +32,7 @@ def run_broker(
 ) -> int:
     """Serve one run of ``size`` SIPs until every SIP has answered and the launcher was sent all messages; return 0.
 
-    ``listens`` is called with the endpoint, its port included, once processes can connect.
+    ``listens(endpoint)`` is called once processes can connect; ``endpoint`` contains the port number.
     """
     hub = Hub(size, channels, reactions_ps, limit_ps)
     mail = mail_for(endpoint).broker(endpoint, keys, MailOptions(silence_s))

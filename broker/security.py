@@ -90,7 +90,7 @@ class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The key pairs of all members of one run. Only the launcher has all; each member receives its part."""
+    """The key pairs of all members of one run. Only the launcher has all keys; each member receives its part."""
 
     broker: KeyPair
     launcher: KeyPair
@@ -104,7 +104,7 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return JobKeys(pairs[0], pairs[1], tuple(pairs[2 : 2 + n_sips]), tuple(pairs[2 + n_sips :]))
 
     def for_sip(self, rank: int) -> SipKeys:
-        """The keys that one SIP needs, the same after a restart."""
+        """The keys that the SIP ``rank`` needs, the same after a restart."""
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
@@ -218,7 +218,7 @@ class AcceptGuard:
     """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
 
     libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect often
-    enough take all open files of a process, and its own work fails. A guard holds some files as spares. It blocks when
+    enough take all open files of a process, whose work then fails. A guard holds some files as spares. It blocks when
     few other files are left: the kernel drops connection requests (which a member's system repeats), connections in the
     accept queue are closed, and the spares are released to this process. It unblocks when enough files are free again.
 
@@ -407,7 +407,7 @@ class ZapAuthenticator:
 
 
 def member_of(frame: zmq.Frame) -> str | None:
-    """The name of the member with whose key a frame arrived; None without a key."""
+    """The name of the member that owns the key of a frame's connection; None without a key."""
     try:
         return str(frame.get("User-Id")) or None
     except zmq.ZMQError:

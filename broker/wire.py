@@ -64,7 +64,7 @@ class Report(Message, tag="report", frozen=True):
     """The state of a SIP after running to its horizon.
 
     ``next_ps``: the earliest local event. ``held_ps``: the least arrival of packets taken and not yet injected.
-    ``sent``: (destination, packets sent so far, least arrival of those since the last report). ``taken``: (source,
+    ``sent``: (destination, packets sent so far, least arrival of the new packets). ``taken``: (source,
     packets taken so far, injected or not). ``waiting``: number of blocked kernels and scripts. ``promise_ps``: unless a
     packet arrives, the SIP sends nothing before this time (``MAX_PS``: nothing at all); None: no promise. ``run_ns``,
     ``send_ns``: host time of simulating, and of sending packets and the last report, since the last report.
@@ -105,7 +105,7 @@ class Leave(Message, tag="leave", frozen=True):
 
 
 class Ping(Message, tag="ping", frozen=True):
-    """No-op; sending it fails if the SIP is no longer connected."""
+    """No-op by which the broker tests a connection: sending fails if the SIP is no longer connected."""
 
 
 class DumpRequest(Message, tag="dump_request", frozen=True):
@@ -144,7 +144,7 @@ NOWHERE = FailureSite()
 class Failed(Message, tag="failed", frozen=True):
     """The failure of a SIP. ``kind``: a documented kind of failure. ``blames``: the rank at fault, None for the sender.
 
-    ``deferred``: the run ends only when all other SIPs have run up to ``now_ps``, since one of them may fail earlier in
+    ``deferred``: the run ends only when all other SIPs have run up to ``now_ps``, since another SIP may fail earlier in
     simulated time; the report of the failed SIP follows.
     """
 
@@ -158,7 +158,7 @@ class Failed(Message, tag="failed", frozen=True):
 
 
 class Result(Message, tag="result", frozen=True):
-    """A SIP's outcome, opaque to the broker; empty if it cannot be encoded. ``partial`` after ``Abort`` or failure."""
+    """A SIP's outcome, opaque to the broker; empty if encoding fails. ``partial``: true after ``Abort`` or failure."""
 
     blob: Blob
     partial: bool

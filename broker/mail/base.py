@@ -1,7 +1,7 @@
 """The interfaces of mail, by which a SIP, the broker and the launcher send and receive frames.
 
 A frame is one encoded message (``broker.wire``). Each kind of mail between processes implements ``SipMail``,
-``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds them by the scheme of an endpoint.
+``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds the classes by the scheme of an endpoint.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ class MailOptions(NamedTuple):
 
     ``silence_s``: a connection without heartbeats for this time is lost; None disables this and ``join_timeout_s``.
     ``join_timeout_s``: limit on the time until the other end answers for the first time.
-    ``on_peer_lost``: called with the rank of a lost peer; frames to it are dropped until ``reconnect_peer``.
+    ``on_peer_lost``: called with the rank of a lost peer; frames to this peer are dropped until ``reconnect_peer``.
     """
 
     silence_s: float | None = SILENCE_S
@@ -68,7 +68,7 @@ class Mail(Protocol):
         """Set the endpoint of every SIP, by rank. Before this call, only the broker is reachable."""
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """Set the endpoint of a restarted peer; close the old socket and discard its queue."""
+        """Set the endpoint of a restarted peer; close the old socket and discard the queued frames."""
 
     def send(self, to: Address, frame: bytes) -> None:
         """Send to the present incarnation of a rank, or to the broker; never blocks, never loses a frame."""
@@ -95,7 +95,7 @@ class SipMail(MailEnd, Mail):
     """
 
     broker_lost: Notice | None = None
-    """The reason why the connection to the broker is lost, or None; the next wait raises it as ``Disconnected``."""
+    """Why the connection to the broker is lost, or None. With a reason, the next wait raises ``Disconnected``."""
     _endpoints: tuple[str, ...] = ()
 
     @abstractmethod
@@ -113,7 +113,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def _drop_peer(self, rank: int) -> None:
-        """Close the socket to a peer and discard its queue."""
+        """Close the socket to a peer and discard the frames queued for the peer."""
 
     @property
     @abstractmethod

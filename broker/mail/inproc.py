@@ -10,7 +10,7 @@ Sent = tuple[Address, Address, bytes]
 
 
 class InprocMail:
-    """The queue of all frames of one process, in the order in which they were sent."""
+    """The queue of all frames of one process, in the order of sending."""
 
     def __init__(self) -> None:
         self._queue: deque[Sent] = deque()

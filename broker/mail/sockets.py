@@ -45,7 +45,7 @@ class ConnectionWarnings:
         self._times: Counter[str] = Counter()
 
     def write(self, notices: Iterable[Notice]) -> None:
-        """Print the notices of rejections. Lost connections are not printed: a run normally ends with them."""
+        """Print the notices of rejections. Lost connections are not printed: every run ends with lost connections."""
         for notice in notices:
             if notice.kind != "rejected" or self._written > MOST:
                 continue
@@ -76,8 +76,8 @@ _WANTS_A_KEY = f"requires a key: {_TICKET}"
 class Connection:
     """The state of a connection of this process to the listening ``peer``. ``gone``: why the connection ended. Pure.
 
-    Only ZeroMQ's monitor events show a client that the server refused it. Without them, a client without a key, or with
-    a wrong server key, would retry forever without a message.
+    Only ZeroMQ's monitor events show a client that the server refused it. Without events, a client without a key, or
+    with a wrong server key, would retry forever without a message.
 
     ``until_s``: deadline of the handshake on the caller's clock, ``timeout_s`` after its start; None for no deadline.
     ``has_keys``: whether this process uses a key.
@@ -151,7 +151,7 @@ class Listener:
 
     Events do not name their connection, so ``DISCONNECTED`` is attributed by counting. A failed handshake is followed
     at once by its ``DISCONNECTED``; another program's bytes cause no other event. Clients that failed authentication
-    are not reported here: the authenticator has reported them with more detail.
+    are not reported here: the authenticator reports such clients with more detail.
     """
 
     def __init__(self, endpoint: Callable[[], str]) -> None:
@@ -161,7 +161,7 @@ class Listener:
         self._failed = False
 
     def note(self, event: int) -> Notice | None:
-        """Take one event; return the notice that it causes, if any."""
+        """Update the state by one monitor event; return the notice that the event causes, or None."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._up += 1
@@ -194,7 +194,7 @@ HEARTBEAT_MS = 250
 MAX_NOTICES = 1000
 """Bound on stored notices; the oldest are dropped, so that rejected clients cannot fill the memory."""
 REJECTED = b""
-"""The first part of the broker's reply to a process whose frames it rejects; the second is the reason."""
+"""The first part of the broker's reply to a process whose frames are rejected; the second part is the reason."""
 MAX_REASON_BYTES = 500
 _EVENT = struct.Struct("=Hi")
 _MONITOR_NUMBERS = itertools.count()
@@ -238,7 +238,7 @@ class _Socket:
             raise
 
     def events(self) -> list[tuple[int, int]]:
-        """Return the new events and their values."""
+        """Return the new monitor events, as (event, value)."""
         found = []
         try:
             while True:
@@ -247,7 +247,7 @@ class _Socket:
             return found
 
     def close(self, linger_ms: int | None = None) -> None:
-        """End monitoring and close the socket; queued frames have ``linger_ms`` (None: ``LINGER_MS``) to leave."""
+        """End monitoring and close the socket; queued frames have ``linger_ms`` to leave, by default ``LINGER_MS``."""
         if self._is_monitored:
             self.socket.monitor(None, 0)
             self.monitor.close(0)
@@ -298,7 +298,7 @@ class ServerSocket(_Socket):
         self._listener = Listener(lambda: self.endpoint)
 
     def descriptor(self) -> int:
-        """The file descriptor of the listening socket; call it once, after binding."""
+        """The file descriptor of the listening socket; call this method once, after binding."""
         return next(value for event, value in self.events() if event == zmq.EVENT_LISTENING)
 
     @property
@@ -395,12 +395,12 @@ class SocketFactory:
         return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def drop(self, client: ClientSocket) -> None:
-        """Close one socket and discard its queue."""
+        """Close one socket and discard the frames queued in it."""
         self._open.remove(client)
         client.close(0)
 
     def close(self, linger_ms: int | None = None) -> None:
-        """Release everything; queued frames have ``linger_ms`` to leave (None: ``LINGER_MS``)."""
+        """Release everything; queued frames have ``linger_ms`` to leave, by default ``LINGER_MS``."""
         for each in self._open:
             each.close(linger_ms)
         self._open.clear()

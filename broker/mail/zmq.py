@@ -30,7 +30,7 @@ def routing_id(address: int) -> bytes:
 
 
 def sender_of(name: bytes) -> int | None:
-    """Return the mail address of a SIP, or ``LAUNCHER``, from a routing id; None for other routing ids."""
+    """Return the mail address of a SIP, or ``LAUNCHER``, from a routing id; None if the routing id is neither."""
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")

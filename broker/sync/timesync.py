@@ -1,9 +1,9 @@
 """Conservative synchronisation by least delays: how far each SIP may run. Pure: no clock, no socket.
 
 ``N[i]`` is a lower bound on the next event of SIP i: the next event in its last report, or the event it was granted
-while it runs; in both cases lowered to the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower
+while it runs; in both cases lowered to the least arrival of any packet in flight to i. ``X[i] >= N[i]`` is a lower
 bound on its next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
-when ``N[j] < horizon[j]``; otherwise the broker sends it nothing.
+when ``N[j] < horizon[j]``; otherwise the broker sends no message to j.
 
 Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the
 channels between the two SIPs.
@@ -11,7 +11,7 @@ channels between the two SIPs.
 * *Promise.* A SIP's report may carry ``P``: the SIP sends nothing before ``P`` unless a packet arrives.
 * *Reaction.* ``R[i]``: the least time from an arrival at i to a sending that it causes (the route to the egress).
 
-Proof. Suppose that a packet reaches j before the horizon, take the first one, and follow its causes back. Some SIP m
+Proof. Suppose that a packet reaches j before the horizon. Take the first such packet and follow its causes. Some SIP m
 sent it, either because of m's local events alone as of m's last report, or because an arrival at m caused or released
 the sending. In the first case m sent it at P[m] or later. In the second, m sent it R[m] or more after that arrival.
 Either the broker knew that arrival (held by m, or counted by its sender and not yet taken), or its sender's report has
@@ -158,7 +158,7 @@ class WaitStats:
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def costliest_channels(self, delays: DelayMatrix, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
-        """The ``most`` channels with the longest waits, as (name, ns); a wait counts for each channel of its chain."""
+        """The ``most`` channels with the longest waits, as (name, ns); a wait counts for each channel of the chain."""
         for rank in range(len(self._by)):
             self._charge(rank, now_ns)
         by_channel: defaultdict[str, Ns] = defaultdict(int)
@@ -210,7 +210,7 @@ def least(*times: Ps | None) -> Ps | None:
 class TimeSync:
     """Takes ``Report`` messages and returns ``Grant`` messages or ``Quiescent``; the only writer of all state.
 
-    After a report, ``N`` and ``X`` of its sender and of the receivers that it names are recomputed. Every idle SIP has
+    After a report, ``N`` and ``X`` of the sender and of the receivers in ``sent`` are recomputed. Every idle SIP has
     a *blocker*: a SIP whose ``X + D`` was not later than the idle SIP's ``N``. Only the recomputed SIPs, and the SIPs
     whose blocker is one of them, are examined again.
 
@@ -300,7 +300,7 @@ class TimeSync:
         return [other for other, member in enumerate(self._members) if member.running]
 
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
-        """Take the contents of the packet log of ``rank``, as in ``Join``, before its first report.
+        """Take the contents of the packet log of ``rank``, as in ``Join``, before the first report of ``rank``.
 
         The log contains all packets that the SIP sends before ``logged_ps``. They are counted as sent, so the first
         packet outside the log is sent at that time or later, and ``X`` is at least that time.
@@ -354,7 +354,7 @@ class TimeSync:
         return Bound(by, total - delay, delay, self.delays.chain(by, rank))
 
     def next_event_bound_ps(self, rank: int) -> Ps | None:
-        """The bound ``N`` of one SIP; None for never."""
+        """The bound ``N`` of one SIP in ps; None means never."""
         bound = self._next_event_bounds[rank]
         return None if bound == NEVER_PS else bound
 

@@ -56,7 +56,7 @@ class Timeline(simpy.Environment):
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
         """Run events before ``limit_ps``, at most ``most_events``; return their number. Sets ``clock.now_ps``.
 
-        ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and ``peek`` then
+        ``env.run(until=...)`` is not used: in SimPy 4.1.2 ``run`` leaves its stop event in the queue, and ``peek`` then
         returns the time of that event.
         """
         queue, done = self._queue, 0

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class Halt(BaseException):
-    """Raised by the simulator inside a user's code in order to end that code; it is not an error of the code."""
+    """Raised by the simulator inside a user's code in order to end that code; not an error of the code."""
 
 
 def pass_on_halt(error: BaseException) -> None:

@@ -35,8 +35,8 @@ class Unsafe(OSError):
 
 
 class Folder:
-    """An open folder. ``is_checked``: require that the folder belongs to this user or root, and that no other user can
-    write in it, or that it has the sticky bit.
+    """An open folder. ``is_checked``: require that the folder belongs to this user or root, and that either no other
+    user can write in the folder, or the folder has the sticky bit.
 
     Raises:
         OSError: when the folder cannot be opened; :class:`Unsafe` when the check fails.

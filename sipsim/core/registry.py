@@ -131,7 +131,7 @@ class Registry(Generic[Thing]):
         """Class or function decorator: ``@KINDS.register("ucie")``.
 
         ``definition``: the user's class or function, if the decorated object was made from it. A definition whose
-        module runs again replaces the first one; a definition in a copy of the module under another name does not.
+        module runs again replaces the first definition; a copy of the module under another name changes nothing.
 
         Raises:
             TypeError: for an object that is no definition of this sort, such as a class in place of an instance.
@@ -183,7 +183,7 @@ class Registry(Generic[Thing]):
         raise UnknownName(text + how)
 
     def loaded(self, name: str) -> Thing | None:
-        """Return the definition called ``name``; None if it is in a user's module that has not been imported.
+        """Return the definition called ``name``; None if no imported module defines ``name``.
 
         Use this for names in messages between processes: a message must not cause a user's code to run.
         """
@@ -258,7 +258,7 @@ def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
 
 
 def _import_module(name: str) -> str:
-    """Import the module ``name``; return "", or the reason if it cannot be imported."""
+    """Import the module ``name``; return "", or the reason why the import failed."""
     before = set(sys.modules)
     try:
         importlib.import_module(name)

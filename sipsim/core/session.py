@@ -48,7 +48,7 @@ class Model(Protocol):
 
 
 class _Outgoing:
-    """The batch of packets that is being filled for one peer; ``first`` is the number of its first packet."""
+    """The batch of packets that is being filled for one peer; ``first``: the number of the first packet."""
 
     __slots__ = ("first", "nbytes", "packets")
 

@@ -9,7 +9,7 @@ class LostPacket(RuntimeError):
 
 
 class OutStreams:
-    """Numbers the packets that one SIP sends, and counts them for its next report.
+    """Numbers the packets that one SIP sends, and counts packets for the SIP's next report.
 
     ``logged``: by destination, the number of packets in the log of earlier incarnations, which the broker has counted.
     """

@@ -52,7 +52,7 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body`` as a greenlet. ``waits_for``: the object that the task waits for; None if it does not wait.
+    """One run of ``body`` as a greenlet. ``waits_for``: what the task waits for; None if the task does not wait.
 
     ``is_server``: the task serves other tasks for the whole run, never counts as waiting, and need not end.
     ``span``: number of the span whose end, at ``since_ps``, last resumed the task (``sipsim.records.recorder``).
@@ -85,7 +85,7 @@ class Task:
         return found
 
     def resume(self, value: Any = None) -> None:
-        """Run the task until it waits again. Call it from the simulation loop only."""
+        """Run the task until the task waits again. Call this method from the simulation loop only."""
         self.waits_for = None
         self._greenlet.switch(value)
 
@@ -97,7 +97,7 @@ class Task:
         return self._loop.switch()
 
     def stop(self) -> None:
-        """End a waiting task that will not be resumed. Call it from the simulation loop only.
+        """End a waiting task that will not be resumed. Call this method from the simulation loop only.
 
         Without this call, objects in the task's frames are never freed: the garbage collector does not see greenlets.
         """

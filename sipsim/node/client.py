@@ -1,7 +1,7 @@
 """The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
 
 The engine of a run passes received frames to the client, and a ``Mail`` by which the client sends. The client is the
-same with one process for all SIPs and with one per SIP. A subclass defines the simulated system.
+same if one process simulates all SIPs or each SIP has a process. A subclass defines the simulated system.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ POLL_NS = 250_000_000
 
 
 class SyncClient:
-    """The protocol state of one rank. A subclass sets ``session`` and implements the methods that only raise.
+    """The protocol state of one rank. A subclass sets ``session`` and implements the methods that raise here.
 
     ``interrupted()`` polls the mail between batches of events; it returns whether the window must end, as at ``Abort``.
     ``colocate(together)`` is called when a grant changes whether to share a processor.
@@ -90,7 +90,7 @@ class SyncClient:
         raise NotImplementedError
 
     def start_program(self) -> None:
-        """Run the program at time 0 until it first waits."""
+        """Run the program at time 0 until the program first waits."""
         raise NotImplementedError
 
     def outcome(self) -> bytes:
@@ -146,7 +146,7 @@ class SyncClient:
             self._answer(partial=True)
 
     def _defer_failure(self, failed: Failed) -> None:
-        """Report a failure that another SIP may find earlier, and stop until all SIPs have run up to its time."""
+        """Report a failure that another SIP may find earlier, and stop until all SIPs have run up to that time."""
         report = self.session.return_grant()
         self._send(replace(failed, deferred=True))
         self._send(replace(report, next_ps=failed.now_ps + 1))
@@ -154,7 +154,7 @@ class SyncClient:
     def handle_within_window(self, frame: bytes) -> bool:
         """Handle a message that need not wait for the window's end; return whether it was handled.
 
-        Only ``Rejoined`` is handled within a window: a restarted peer needs its packets while this SIP computes.
+        Only ``Rejoined`` is handled within a window: a restarted peer needs packets of this SIP before the window ends.
         """
         try:
             message = decode_for_sip(frame)

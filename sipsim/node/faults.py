@@ -62,7 +62,7 @@ class BadFault(ValueError):
 class Fault:
     """One injected fault. ``value``: the exit code of ``exit``, the factor of ``slow``.
 
-    ``at_ps``: for a SIP (``JOIN_PS``: before joining) and the broker, simulated time; else wall time since the start.
+    ``at_ps``: simulated time, for a SIP (``JOIN_PS``: before joining) and the broker; else wall time since the start.
     """
 
     kind: str
@@ -292,7 +292,7 @@ class FaultHook:
         self.execute_due(JOIN_PS)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """Run events as ``Engine.run_before``, stopping at every fault; a fault after the last event never executes."""
+        """Run events as ``Engine.run_before``, but stop at every fault; a fault after the last event never executes."""
         at_ps = self._pending[0].at_ps if self._pending else None
         if at_ps is None or (horizon_ps is not None and at_ps >= horizon_ps):
             return self._run_slowly(horizon_ps, most_events)

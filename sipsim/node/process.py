@@ -23,7 +23,7 @@ from sipsim.records.dump import dump_as_text
 from sipsim.records.job import Job
 
 POSITION_SIGNAL = signal.SIGUSR2
-"""Requests the position of each task from a SIP's process; all other processes of a run ignore it."""
+"""Signal that requests the position of each task from a SIP's process; all other processes of a run ignore it."""
 LOST_BROKER_EXIT = 4
 """The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]

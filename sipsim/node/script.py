@@ -60,7 +60,7 @@ def check_script(path: Path) -> None:
     """Check, before any process starts, that a script compiles and mentions ``worker``.
 
     Raises:
-        ConfigError: when it does not, or cannot be read; the message gives the line of a syntax error.
+        ConfigError: when the check fails, or the file cannot be read; the message gives the line of a syntax error.
     """
     try:
         source = read_limited(path, MAX_SCRIPT_BYTES)

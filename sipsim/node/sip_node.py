@@ -193,7 +193,7 @@ class SipNode(SyncClient):
 
 
 def run_digest(plan_digest: str, job: Job) -> str:
-    """SHA-256 of plan, job, and sources of script and collective; equal in all processes of a run, or it is refused."""
+    """SHA-256 of plan, job, and sources of script and collective; equal in all processes that may join one run."""
     shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]

@@ -1,8 +1,8 @@
 """The recorder of one SIP: spans of simulated time with their causes, op log and trace.
 
-A span is an interval of simulated time that a component spends on one operation. Its *cause* is the span that released
-it, as (rank, number); number 0 is the start of the run, at time 0. A span starts when its cause ends. A *wait* is a
-span in which a kernel is blocked; it ends when its cause ends. So the chain of causes from any span reaches time 0
+A span is an interval of simulated time that a component spends on one operation. The *cause* of a span is another span,
+as (rank, number), whose end starts the span; number 0 is the start of the run, at time 0. A *wait* is a
+span in which a kernel is blocked; a wait ends when its cause ends. So the chain of causes from any span reaches time 0
 without a gap, across SIPs too.
 
 Spans are numbered when they end, even if spans are not stored: packets carry the number of the span that sent them, and
@@ -53,7 +53,7 @@ class Recorder:
     """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: store spans, op log records.
 
     ``tracer``: called with a line per send and receive; None without a trace. ``feed``: passes the records to the
-    second pass; None without one. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
+    second pass, or None. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
     ``peak_ps``: the time of these commands' multiplications if every cell of the arrays worked in every cycle.
     """
 

@@ -27,7 +27,7 @@ class KernelUse(NamedTuple):
     """The time of the kernels of launches that have ended.
 
     ``kernels``: number of kernels. ``kernel_ps``: sum of their run times. ``launch_ps``: sum over kernels of the
-    duration of the kernel's launch. ``waited_ps``: waiting time of all kernels, by command.
+    duration of the kernel's launch. ``waited_ps``: waiting time of all kernels, by awaited command.
     """
 
     kernels: int = 0
@@ -37,7 +37,7 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of its collective on the SIP; None for a launch by ``torch.launch``.
+    """A launch that has ended. ``run``: the index of the collective on the SIP; None if launched by ``torch.launch``.
 
     ``start_ps``, ``end_ps``: times at the host. ``kernels_ps``: start of the first kernel and end of the last kernel;
     None without kernels. ``target_ps``: the start time that IO_CPU has set, or None; ``late_ps``: how long after
@@ -214,7 +214,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``busbw``: ratio of bus bandwidth to algorithm bandwidth, as (numerator, denominator). ``values``: as in
     :class:`~sipsim.collectives.call.Call`. ``wrong``: None if this rank did not check. ``usage``: up to the
     collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: number of the
-    call in the group. ``run``: number of the start on this rank; None means the index. ``workers``: PEs per SIP of
+    call in the group. ``run``: number on this rank, by start; None means the index. ``workers``: PEs per SIP of
     the schedule, 0 for an algorithm without a schedule. ``in_place``: source and result are one tensor. ``row``: the
     name of the row start just before the collective, "" in the job's rows; None without a row start.
     """

@@ -79,7 +79,7 @@ class Graph:
     def _poll_ends(
         self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], polls: list[Backpressure]
     ) -> Times:
-        """Return when a poll detects its event, per scenario; polls occur at known times after the first."""
+        """Return the time in ps at which a poll detects its event, per scenario; the first poll sets all poll times."""
         began_ps, command = span.facts
         moved = ends.get((rank, command))
         first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps

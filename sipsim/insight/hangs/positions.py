@@ -1,6 +1,6 @@
 """Code positions of all kernels and host scripts, from the dumps of SIPs, as folded text and as plain values. Pure.
 
-Reported for a run that is stopped, for a SIP that makes no progress, and on request. ``SipNode.tasks_dump`` makes the
+Used when a run is stopped, when a SIP makes no progress, and on request. ``SipNode.tasks_dump`` makes the
 dumps; the answer to ``DumpRequest`` is a dump with queues.
 """
 
@@ -26,7 +26,7 @@ def explain_positions(
 ) -> Positions:
     """Return the code positions of all tasks: running tasks first, then tasks in other waits, then waits on queues.
 
-    ``unknown``: by rank without a dump, the reason. ``folder``: the user's working folder, for relative paths.
+    ``unknown``: by rank, why its dump is missing. ``folder``: the user's working folder, for relative paths.
     """
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)

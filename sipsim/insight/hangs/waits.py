@@ -45,7 +45,7 @@ def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
 class Wait(NamedTuple):
     """A PE that waits on a queue. ``far``: the other end of the queue; None if no dump contains that end.
 
-    ``unread``: rings of the PE with unread messages, in directions other than those of its recv.
+    ``unread``: rings of the PE with unread messages, in directions that its recv does not name.
     """
 
     task: TaskState

@@ -2,8 +2,8 @@
 
 Values are compared bit for bit; any NaN equals any NaN, as IEEE 754 does not specify its payload.
 
-A record contains the start and end of its command, not the times at which bytes moved in between. So if a record
-accessed bytes while another record wrote them, their order is unknown, and a difference in these bytes is a race. After
+A record contains the start and end of its command, not the times at which bytes moved in between. So if two commands
+overlap, and one writes bytes that the other accesses, the order is unknown and a difference there is a race. After
 a write that differs, the second pass continues with the bytes of the first pass.
 """
 
@@ -80,8 +80,8 @@ Range = tuple[int, int]
 
 
 class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started the command. Before,
-    the command waited in the engine's queue, so no race with earlier commands of that queue is possible.
+    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started the command. A write
+    that ended before ``start_ps`` cannot race with the command.
     """
 
     number: int
@@ -118,8 +118,8 @@ class _Write(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A difference that may still be a race. ``by``: its record or arrival; None at the end of the run. ``ranges``: on
-    which a race would explain it; empty: it is an error. ``last``: the last write of the first wrong byte.
+    """A difference that may still be a race. ``by``: its record or arrival; None at the end of the run.
+    ``ranges``: bytes on which a race would explain it; empty if it is an error. ``last``: last write of the first byte.
     """
 
     by: Numbered | Arrival | None

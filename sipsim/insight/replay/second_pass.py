@@ -100,7 +100,7 @@ class _Pe:
 
 
 class SecondPass:
-    """The second pass of one SIP, on ``memory``, initially empty. ``messages``: arrived, by (address, number)."""
+    """The second pass of one SIP. ``memory``: empty at first. ``messages``: data that arrived, by (address, number)."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
