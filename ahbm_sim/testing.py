@@ -118,11 +118,11 @@ class _System:
         self.data: dict[Place, Array] = {}
 
     def rank(self, place: Place) -> int:
-        """Return the number of a PE among all PEs of the system."""
+        """Return the index of a PE among all PEs of the system, from 0."""
         return (place[0] * self.n_cubes + place[1]) * self.n_pes + place[2]
 
     def work(self, rank: int, torch: Any) -> None:
-        """Run the script of a SIP: write its rows, launch all its kernels together, read its rows."""
+        """Run the script of SIP ``rank``: write the rows, launch all kernels together, read the rows."""
         tensor, length = None, max((len(row) for row in self.given.values()), default=0)
         if length:
             rows = np.zeros((self.n_cubes * self.n_pes, length), np.float64)
@@ -179,7 +179,7 @@ def simulate(
 
     An error of the run is not raised, but returned in :class:`Done`.
 
-    ``wires``: the neighbour of a place in a direction; by default, the places of ``kernels`` form a row in their order,
+    ``wires``: the neighbour of a place in a direction; by default, the places of ``kernels``, in order, form a row
     with neighbours ``E`` and ``W``. ``data``: a row of numbers in the HBM of a place, stored as ``dtype``. ``cubes``:
     width and height of a SIP's mesh; ``pes``: PEs per cube. ``set``: config values by key path. ``mail``: the seed of
     shuffled mail. ``flags``: further keywords of ``launcher.api.run``.
@@ -258,8 +258,8 @@ def expect_ps(
     :func:`simulate`. ``flags``: further flags of the command, such as ``sips``.
 
     Raises:
-        AssertionError: when the command fails, with its message, and for a part without a term. A part that takes no
-            time has no term.
+        AssertionError: when the command fails, with its message, or a part has no term. A part that takes no time
+            has no term.
     """
     places = [f"--{name}={'.'.join(map(str, place))}" for name, place in (("from", src), ("to", dst))]
     words = [*places, f"--bytes={nbytes}", "--json=-"]

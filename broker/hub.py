@@ -228,7 +228,7 @@ class Hub:
         return [(rank, self._membership.addresses[rank]) for rank in sorted(self._membership.joined)]
 
     def cannot_reach(self, rank: int) -> Out:
-        """Report to the launcher that a rank is no longer connected; only the launcher knows whether it still runs."""
+        """Report to the launcher that a rank is not connected; only the launcher knows whether its process runs."""
         incarnation = self._membership.incarnation(rank)
         why = "its connection to the broker is lost"
         return [(LAUNCHER, PeerLost(rank, rank, why, incarnation, incarnation))]
@@ -320,7 +320,7 @@ class Hub:
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
     def _restart(self, restart: Restart) -> Out:
-        """Discard the answers of the old process. SIPs that have answered stay alive, to resend from their logs."""
+        """Discard the answers of the old process. SIPs that have answered still run, to resend logged packets."""
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)

@@ -1,6 +1,6 @@
 """Membership of a run: accepts or refuses the ``Join`` of each SIP. Pure.
 
-Every SIP derives the whole plan from the same config, and its ``Join`` carries a digest of the plan. SIPs that would
+Every SIP derives the whole plan from the same config, and sends a digest of the plan in ``Join``. SIPs that would
 simulate different systems are refused before the run starts.
 """
 

@@ -83,7 +83,7 @@ class MailEnd(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Send queued frames and release everything. The launcher's end drops them: the broker may have exited."""
+        """Send queued frames and close all sockets. The launcher's end drops the frames: the broker may have exited."""
 
 
 class SipMail(MailEnd, Mail):

@@ -79,7 +79,7 @@ class Connection:
     Only ZeroMQ's monitor events show a client that the server refused it. Without events, a client without a key, or
     with a wrong server key, would retry forever without a message.
 
-    ``until_s``: deadline of the handshake on the caller's clock, ``timeout_s`` after its start; None for no deadline.
+    ``until_s``: deadline of the handshake in s on the caller's clock, or None. ``timeout_s``: the limit, for messages.
     ``has_keys``: whether this process uses a key.
     """
 

@@ -2,7 +2,7 @@
 
 ``N[i]`` is a lower bound on the next event of SIP i: the next event in its last report, or the event it was granted
 while it runs; in both cases lowered to the least arrival of any packet in flight to i. ``X[i] >= N[i]`` is a lower
-bound on its next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
+bound on i's next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
 when ``N[j] < horizon[j]``; otherwise the broker sends no message to j.
 
 Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the

@@ -90,7 +90,7 @@ class Task:
         self._greenlet.switch(value)
 
     def wait(self, what: object) -> Any:
-        """Block until :meth:`resume`, and return the value passed to it. Call it from the task itself only."""
+        """Block until :meth:`resume`, and return the value passed there. Call this from the task itself only."""
         if PROCESS.is_child:
             refuse_child()
         self.waits_for = what

@@ -1,4 +1,4 @@
-"""Costs of each span of a run: the terms of its work, delays in memories and on shared edges, and the rest."""
+"""Costs of each span of a run: the terms of the span's work, delays in memories and on shared edges, and the rest."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -16,10 +16,10 @@ from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Ca
 from sipsim.records.recorder import Span
 
 Edge = tuple[int, Node, Node, str]
-"""An edge of a SIP, or of a memory on it: the arguments of :meth:`Prices.edge_ps`."""
+"""An edge of a SIP, or of a memory on the SIP, as the arguments of :meth:`Prices.edge_ps`."""
 LateKey = tuple[Any, ...]
 """Key of a delay: (rank, is read, address, bytes) of an access; (rank, from, to) of a transfer; (rank, node, bytes) of
-a message's write to a node. Keys of transfers and message writes may have their end time as a last element."""
+a message's write to a node. Keys of transfers and of message writes may have the end time as a last element."""
 
 
 class SpanWork(NamedTuple):
@@ -165,7 +165,7 @@ class Costs:
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
     def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[LateKey]:
-        """Yield the keys of a frame's transfers on each SIP of its route, the last SIP first."""
+        """Yield the keys of a frame's transfers on each SIP of the route, the last SIP first."""
         if src[0] == dst_sip:
             yield rank, _pe(src), str(end)
             return

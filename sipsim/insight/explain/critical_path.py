@@ -33,7 +33,7 @@ def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) ->
 
 
 class Explainer:
-    """Explains the iterations of a run."""
+    """Explains the time of iterations, from the plan and the histories of all ranks."""
 
     def __init__(self, plan: Plan, histories: list[History]) -> None:
         self._plan = plan
@@ -42,7 +42,7 @@ class Explainer:
         self._graph = Graph(histories, self._calls)
         self._costs = Costs(prices, self._calls, histories)
         self._phases: dict[tuple[int, str], tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-        """The phases of a PE's kernels, by rank and component: the numbers of the spans before their starts; names."""
+        """The phases of a PE's kernels, by rank and component: numbers of the spans before the phases; phase names."""
         for history in histories:
             for each in history.phases:
                 after, names = self._phases[history.rank, each.component]
@@ -50,7 +50,7 @@ class Explainer:
                 names.append(each.phase)
 
     def explain(self, row: MeasuredRow, with_what_if: bool) -> Explanation | None:
-        """Explain the longest iteration of a row; None if no kernel ended in it.
+        """Explain the longest iteration of a row; None if no kernel ended in that iteration.
 
         If the row is a collective, other launches at the same time are ignored.
         """

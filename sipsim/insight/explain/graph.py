@@ -2,7 +2,7 @@
 
 A span begins when the last of its dependencies has ended: its cause, the span before it on its kernel, the message that
 a receive takes, and the credit for the slot that a send needs. With the durations of the run, the graph gives the times
-of the run. With changed durations, it predicts the times if the order of events stays the same.
+of the run. With changed durations, the graph predicts the times if the order of events stays.
 """
 
 from bisect import bisect_left, bisect_right

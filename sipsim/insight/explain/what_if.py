@@ -99,7 +99,7 @@ def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
 
 
 class Machines:
-    """The machine of the run, and one machine per change."""
+    """The changed machines, one per config change, and the durations of spans on them."""
 
     def __init__(self, plan: Plan, costs: Costs, changes: list[Change]) -> None:
         knobs = plan.ipcq

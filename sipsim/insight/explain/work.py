@@ -1,6 +1,6 @@
 """The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices`; equal calls have equal prices.
 
-The facts of a span, in order, by its name. *Fetched*: (address, bytes) of reads before it. Spans of PEs::
+The facts of a span, in order, by the span's name. *Fetched*: (address, bytes) of earlier reads. Spans of PEs::
 
     dma_read, dma_write, and of blocks     fetched, address, bytes
     of PE_MATH                             fetched, its work
@@ -160,12 +160,12 @@ class Calls:
         return self._queues[place, direction][1]
 
     def sending(self, message: Span) -> Span:
-        """Return the send of a message, given the span of the message or of its passage through PE_DMA."""
+        """Return the send of a message, given the span of the message or of the message's passage through PE_DMA."""
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
     def message(self, span: Span) -> tuple[Place, IpcqInitEntry, int, int | None]:
-        """Return the PE that sends a message, its queue pair, the message's bytes, and the address of its source."""
+        """Return the PE that sends a message, its queue pair, the size in bytes, and the source address or None."""
         sending = self.sending(span)
         src = place_of(span.cause[0], sending)
         assert src is not None
@@ -193,7 +193,7 @@ class Calls:
         return self._emission(place, span.facts[1]) if span.end_ps > span.start_ps else []
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
-        """Return the call for a credit that has arrived at this PE for its sends in a direction."""
+        """Return the call for a credit that has arrived for this PE's sends in a direction."""
         number, queue = self._queues[place, span.facts[0]]
         peer = queue.peer
         theirs = self._of_ring[number, peer.rx_base_pa]
@@ -255,7 +255,7 @@ def _pe_of(component: str) -> tuple[int, int] | None:
 
 
 def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
-    """Return the arguments for source and destination; equal for all SIPs if both are on one SIP."""
+    """Return the ``Prices`` arguments for source and destination. If both are on one SIP, they name no SIP."""
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 

@@ -1,4 +1,4 @@
-"""Explains a deadlock from the dumps of all SIPs: its likely cause, and the line of code at which each kernel waits.
+"""Explains a deadlock from the dumps of all SIPs: the likely cause, and the line of code at which each kernel waits.
 
 This code runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """

@@ -26,7 +26,7 @@ def explain_positions(
 ) -> Positions:
     """Return the code positions of all tasks: running tasks first, then tasks in other waits, then waits on queues.
 
-    ``unknown``: by rank, why its dump is missing. ``folder``: the user's working folder, for relative paths.
+    ``unknown``: by rank, why the dump is missing. ``folder``: the user's working folder, for relative paths.
     """
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)
@@ -79,7 +79,7 @@ def script_entries(dumps: Iterable[SipDump], tasks: Iterable[TaskState], folder:
 
 
 def doing_in_queue(task: TaskState, folder: str) -> str:
-    """Return the operation and directions that a task waits in, and its code position."""
+    """Return the operation and directions that a task waits in, and the task's code position."""
     return f"{task.op} {' or '.join(task.directions)}{at(task, folder)}"
 
 

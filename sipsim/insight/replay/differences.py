@@ -100,7 +100,7 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 class _Write(NamedTuple):
     """The last write of a range, from ``start_ps`` to ``end_ps``. ``by``: its record, or the name of another writer.
-    ``rival``: the previous write of the same range, if it had not ended when this write began.
+    ``rival``: the previous write of the same range, if that write had not ended when this write began.
     """
 
     address: int
@@ -119,7 +119,7 @@ class _Write(NamedTuple):
 
 class _Pending(NamedTuple):
     """A difference that may still be a race. ``by``: its record or arrival; None at the end of the run.
-    ``ranges``: bytes on which a race would explain it; empty if it is an error. ``last``: last write of the first byte.
+    ``ranges``: where a race would explain it; empty if it is an error. ``last``: last write of the first wrong byte.
     """
 
     by: Numbered | Arrival | None
@@ -132,7 +132,7 @@ class Differences:
     """The differences between the two passes on one SIP.
 
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
-    arrives later. So it stays pending until the end of the run; the first one that no race has explained is an error.
+    arrives later. So each stays pending until the end of the run; then the first that no race explains is an error.
 
     ``canonical``: maps each address to the one canonical address of the same byte.
     """
@@ -173,7 +173,7 @@ class Differences:
         self._add(_Pending(by, text))
 
     def of_arrival(self, by: Arrival) -> None:
-        """Add a message that arrived with data that does not match its CRC."""
+        """Add a message whose data on arrival does not match the CRC that the message carries."""
         ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
         text = f"message {by.seq} {by.direction} {ends} was changed on its way to the slot at {by.address:#x}"
         self._add(_Pending(by, text))
@@ -236,7 +236,7 @@ class Differences:
 
     def first(self) -> Difference | None:
         """Return the first difference that no race has explained, or None. A difference beyond ``MOST_PENDING`` was not
-        checked for races, so it is returned only if no other is left.
+        checked for races, so such a difference is returned only if no other is left.
         """
         found = min(self._pending, key=_order, default=self._first_beyond)
         if found is None:

@@ -31,7 +31,7 @@ from sipsim.records.replay import (
 RESULT = "result"
 """The name of the field with the handle that receives the values of the record."""
 CUBE, FIRST_FIELD = 3, 5
-"""Index in a record of its cube, followed by its PE, and of the first field of its kind."""
+"""Indices in a record: of the cube, which the PE follows, and of the first field of the record's kind."""
 
 
 class _Pe:
@@ -184,7 +184,7 @@ class SecondPass:
             pe.values[str(record[result_at])] = values, None
 
     def _find_rule(self, kind: str) -> tuple[Rule, str, int] | None:
-        """Return the rule of a kind, the origin of its values, and the index of ``result`` in its records, or 0."""
+        """Return the rule of a kind, the origin of its values, and the index of ``result`` in records; 0 if none."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
