@@ -91,7 +91,7 @@ class Done(NamedTuple):
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """Return the only record of a kind; raise AssertionError for no record, or several."""
+        """Return the only record of a kind; raise AssertionError if there is none, or several."""
         found = self.ops(kind, at)
         there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
         assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"

@@ -85,7 +85,7 @@ class ZmqLauncher(LauncherMail):
 
 
 class ZmqSipMail(SipMail):
-    """One SIP's end of mail over ZeroMQ: listens on ``endpoint``, and connects to a peer at the first packet to it."""
+    """One SIP's end of mail over ZeroMQ: listens on ``endpoint``; connects to a peer before the first send to it."""
 
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS

@@ -16,7 +16,7 @@ from simpy.events import Event, EventPriority
 ARRIVAL = EventPriority(-1)
 LOCAL = EventPriority(1)
 AFTER = EventPriority(2)
-"""Priority of events that run after all other events of their picosecond."""
+"""Priority of events that run after all other events at the same time."""
 
 Ps = int
 

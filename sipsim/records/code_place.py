@@ -126,7 +126,7 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
 
 def working_folder() -> str:
-    """Return the working folder, for paths in messages; "" if it was deleted."""
+    """Return the working folder, for paths in messages; "" if the folder was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -155,7 +155,7 @@ def shown(file: str, line: int, folder: str = "") -> str:
 
 
 def _source(frame: FrameType) -> str:
-    """Return the file of a frame's code; for generated code such as a dataclass's ``__init__``, its module's file."""
+    """Return the file of a frame's code; for generated code such as a dataclass's ``__init__``, the module's file."""
     filename = frame.f_code.co_filename
     if not filename.startswith("<"):
         return filename

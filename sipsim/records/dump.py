@@ -24,7 +24,7 @@ def place_name(place: Place) -> str:
 
 
 class QueueEnd(msgspec.Struct, frozen=True):
-    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and its receive ring."""
+    """One end of a queue pair: the PE, the four pointers (ADR-0023 D2) and the receive ring."""
 
     rank: Annotated[int, no_time("The SIP of this end.")]
     cube: Annotated[int, no_time("The cube of this end.")]

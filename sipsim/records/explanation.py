@@ -28,7 +28,7 @@ class TimePart(msgspec.Struct, frozen=True):
 
 
 class PathStep(msgspec.Struct, frozen=True):
-    """A span on the critical path. Its parts add up to its duration."""
+    """A span on the critical path. The parts add up to the duration of the span."""
 
     rank: Annotated[int, no_time("The SIP on which the span ended.")]
     where: Annotated[str, no_time("The component; for a message, the components of its sender and its receiver.")]

@@ -61,7 +61,7 @@ class Job(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     ``n_elems``: per run, elements per cube, or per unit of a collective over a group. A collective over groups
     runs the ``algorithms`` of each size one after the other, in all ``groups`` at the same time. ``groups``: SIPs of
-    each group; empty if all SIPs are one. ``root``: the root's rank in each group. ``layout``: cubes and PEs of the
+    each group; empty if all SIPs are one group. ``root``: root's rank in each group. ``layout``: cubes and PEs of the
     tensors. ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
     """
 

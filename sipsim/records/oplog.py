@@ -25,7 +25,7 @@ from sipsim.records.artifacts import made
 
 
 class LineFile:
-    """A text file in a rank's artifact folder, flushed after each line, so that it contains the lines before a crash.
+    """A text file in a rank's artifact folder, flushed after each line, so that no line before a crash is lost.
 
     ``what``: what the file contains; ``flag``: the option that requests the file; both for messages.
     """
@@ -90,7 +90,7 @@ class OpLog:
             self._file.write(line(record))
 
     def append(self, record: tuple[Any, ...]) -> None:
-        """Log one operation: kind, start and end in ps, cube, PE, and the fields of its kind."""
+        """Log one operation as a record: kind, start and end in ps, cube, PE, and the fields of the kind."""
         self._pending.append(record)
         if len(self._pending) >= self._most_pending:
             self._flush()

@@ -9,7 +9,7 @@ Spans are numbered when they end, even if spans are not stored: packets carry th
 a replay after a crash compares the packets' bytes.
 
 ``waited_ps`` always counts the time that kernels wait, in ps, by PE and by the name of the span that ended the wait.
-Concurrent launches use disjoint PEs; at its end, a launch takes the counts of its PEs.
+Concurrent launches use disjoint PEs; at the end of a launch, the counts of its PEs are taken and reset.
 """
 
 from collections import defaultdict

@@ -56,7 +56,7 @@ class ReplayPe(Protocol):
 
 
 def read_rows(pe: ReplayPe, address: int, rows: int, row_bytes: int, pitch: int) -> bytes:
-    """Read ``rows`` rows of ``row_bytes`` that begin ``pitch`` bytes apart; return them concatenated."""
+    """Read ``rows`` rows of ``row_bytes`` that begin ``pitch`` bytes apart; return the rows concatenated."""
     return b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
 
 
@@ -96,7 +96,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
             return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
 
     ``values``: the origin of the values. For bytes of memories (``READ``, ``WRITTEN``), a difference may be a race. A
-    record of a kind without a rule ends the second pass of its SIP, and the verdict states this.
+    record of a kind without a rule ends the second pass of the SIP; the verdict then gives the reason.
 
     Raises:
         ValueError: for a kind that already has a rule from another module.
@@ -181,7 +181,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 def message_crc(address: int, seq: int, direction: str, data: bytes) -> int:
-    """Return the CRC-32 of message ``seq`` of its sender's direction, for the slot at ``address``."""
+    """Return the CRC-32 of message ``seq`` in the sender's ``direction``, for the slot at ``address``."""
     return crc32(data, crc32(f"{address} {seq} {direction}".encode()))
 
 
@@ -208,7 +208,7 @@ class SecondPass(Protocol):
 
 
 MakeSecondPass = Callable[[Any], SecondPass]
-"""Makes the second pass of a SIP, from an empty copy of its memory."""
+"""Makes the second pass of a SIP. The argument is an empty copy of the SIP's memory."""
 
 
 class Feed:

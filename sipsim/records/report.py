@@ -1,4 +1,4 @@
-"""The report of a rank: its runs, the usage counters of its SIP, its launches, and CPU time and memory of its process.
+"""The report of a rank: its runs, usage counters of its SIP, launches, and CPU time and memory of the process.
 
 The report is plain data, part of a rank's outcome. No simulated result depends on CPU time or memory.
 """
@@ -103,7 +103,7 @@ class PeakMemory:
 
 
 def pss_mib() -> float:
-    """Return the proportional set size (PSS) of this process in MiB; 0 if the system does not report it.
+    """Return the proportional set size (PSS) of this process in MiB; 0 if the system does not report the size.
 
     The file is read without psutil, whose import takes about 15 ms in each SIP process.
     """
@@ -151,7 +151,7 @@ class TlbUse(msgspec.Struct, frozen=True):
 
 
 class StackUse(msgspec.Struct, frozen=True):
-    """The HBM with the most traffic: its cube, bytes over all its ports, and number of slices used."""
+    """The HBM with the most traffic. ``nbytes``: bytes over all ports. ``slices``: number of slices used."""
 
     cube: str
     nbytes: int
@@ -279,7 +279,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankRow, frozen=True, kw_only=True):
-    """The report of a SIP to the launcher at its end: its entry of ``ranks``, and data for other parts of the result.
+    """The report of a SIP to the launcher at the end: the entry in ``ranks``, and data for other parts of the result.
 
     ``runs``: the records of the SIP's collectives. ``calls``: the collectives that the SIP called. ``unread``: messages
     not received. ``left``: servers with unfinished work. ``usage``: usage counters, per run of the built-in job or
