@@ -54,7 +54,7 @@ def problem(packages: Sequence[str] = PACKAGES) -> str | None:
 
 
 def _file_of(name: str) -> Path | None:
-    """Return the file that an import of a name would load; None if there is none."""
+    """Return the file that an import of package ``name`` would load; None if Python finds no file."""
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).resolve()
 

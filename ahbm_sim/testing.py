@@ -83,7 +83,7 @@ class Done(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """The kind of the error; None without one."""
+        """The kind of the error; None without an error."""
         return None if self.error is None else str(self.error["kind"])
 
     def ops(self, kind: str, at: Place | None = None) -> list[Op]:
@@ -91,7 +91,7 @@ class Done(NamedTuple):
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """Return the only record of a kind; AssertionError when there is none, or several."""
+        """Return the only record of a kind; raise AssertionError if there is none, or several."""
         found = self.ops(kind, at)
         there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
         assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"
@@ -99,7 +99,7 @@ class Done(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The outcome of a command. ``document``: of ``--json``; empty if none was written, or to a file that you named."""
+    """The outcome of a command. ``document``: of ``--json``; empty if there is none, or if you named its file."""
 
     exit_code: int
     stdout: str
@@ -108,7 +108,7 @@ class Exit(NamedTuple):
 
 
 class _System:
-    """The kernels and rows of a simulation, for its script, which stores the kernels' results and final rows here."""
+    """The kernels and rows of a simulation. The script of the run stores the kernels' results and final rows here."""
 
     def __init__(self, kernels: Mapping[Place, Kernel], data: Mapping[Place, Any], dtype: str, cubes: int, pes: int):
         self.kernels = dict(kernels)
@@ -118,11 +118,11 @@ class _System:
         self.data: dict[Place, Array] = {}
 
     def rank(self, place: Place) -> int:
-        """Return the number of a PE among all PEs of the system."""
+        """Return the index of a PE among all PEs of the system, from 0."""
         return (place[0] * self.n_cubes + place[1]) * self.n_pes + place[2]
 
     def work(self, rank: int, torch: Any) -> None:
-        """Run the script of a SIP: write its rows, launch all its kernels together, read its rows."""
+        """Run the script of SIP ``rank``: write the rows, launch all kernels together, read the rows."""
         tensor, length = None, max((len(row) for row in self.given.values()), default=0)
         if length:
             rows = np.zeros((self.n_cubes * self.n_pes, length), np.float64)
@@ -159,7 +159,7 @@ def _takes_pointer(kernel: Kernel) -> bool:
 
 
 _under_way: list[_System] = []
-"""The system of the running simulation, as last element; its script reads it."""
+"""The systems of running simulations; the script of a simulation reads the last element."""
 
 
 def simulate(
@@ -175,11 +175,11 @@ def simulate(
     mail: int | None = None,
     **flags: Any,
 ) -> Done:
-    """Run a kernel on each place, all launched at the same time, with the engine ``inproc``.
+    """Run a kernel on each place, with the engine ``inproc``. All kernels are launched at the same time.
 
     An error of the run is not raised, but returned in :class:`Done`.
 
-    ``wires``: the neighbour of a place in a direction; by default, the places of ``kernels`` form a row in their order,
+    ``wires``: the neighbour of a place in a direction; by default, the places of ``kernels``, in order, form a row
     with neighbours ``E`` and ``W``. ``data``: a row of numbers in the HBM of a place, stored as ``dtype``. ``cubes``:
     width and height of a SIP's mesh; ``pes``: PEs per cube. ``set``: config values by key path. ``mail``: the seed of
     shuffled mail. ``flags``: further keywords of ``launcher.api.run``.
@@ -258,8 +258,8 @@ def expect_ps(
     :func:`simulate`. ``flags``: further flags of the command, such as ``sips``.
 
     Raises:
-        AssertionError: when the command fails, with its message, and for a part without a term. A part that takes no
-            time has no term.
+        AssertionError: when the command fails, with its message, or a part has no term. A part that takes no time
+            has no term.
     """
     places = [f"--{name}={'.'.join(map(str, place))}" for name, place in (("from", src), ("to", dst))]
     words = [*places, f"--bytes={nbytes}", "--json=-"]
@@ -277,7 +277,7 @@ def expect_ps(
 def launched(
     *args: object, command: str = "ahbm-launch", cwd: Path | None = None, timeout_s: float = 120, **environ: str
 ) -> Exit:
-    """Run a command with ``args`` as a separate process, and wait for it. ``environ``: added to its environment.
+    """Run a command with ``args`` as a separate process, and wait for it. ``environ``: environment variables to add.
 
     Without ``--json`` in ``args``, the result is written to a temporary file and returned in :attr:`Exit.document`.
 

@@ -10,11 +10,11 @@ from broker.ids import Channel
 
 Ps = int
 OutChannels = list[dict[int, Channel]]
-"""The channel with the least delay, by source and destination."""
+"""The channel with the least delay from a source to a destination: ``out[source][destination]``."""
 
 
 def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
-    """The channels of ``size`` SIPs with the least delay; of several with one delay, the first by name."""
+    """Return the channel with the least delay of each ordered pair of SIPs; of equal delays, the first by name."""
     out: OutChannels = [{} for _ in range(size)]
     for channel in sorted(channels, key=lambda c: (c.delay_ps, c.name), reverse=True):
         out[channel.src][channel.dst] = channel
@@ -24,9 +24,9 @@ def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
 def least_chains(
     source: int, out: OutChannels, reactions_ps: Sequence[Ps]
 ) -> tuple[list[Ps | None], list[Channel | None]]:
-    """Return, by destination, the least delay in ps of a chain of channels, and its last channel; None without a chain.
+    """Return, by destination, the delay in ps and the last channel of the fastest chain; None if no chain exists.
 
-    The entry of ``source`` itself is the shortest cycle.
+    The entry of ``source`` itself is the delay of the shortest cycle through ``source``.
     """
     size = len(out)
     least: list[Ps | None] = [None] * size
@@ -52,7 +52,7 @@ NEVER_PS: Ps = 2**64
 
 
 class ZeroDelay(ValueError):
-    """A channel without lookahead: no SIP could run ahead of another."""
+    """Error: a channel has no lookahead, so no SIP could run ahead of another."""
 
 
 class DelayMatrix:

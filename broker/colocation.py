@@ -54,7 +54,7 @@ FEWEST_REPORTS = 32
 
 
 class ColocationPolicy:
-    """Decides whether to share a processor, from how many SIPs ran at a time and for how long, as moving averages."""
+    """Decides whether to share a processor, from moving averages of the number of running SIPs and their run time."""
 
     def __init__(self) -> None:
         self.together = False
@@ -63,7 +63,7 @@ class ColocationPolicy:
         self._reports = 0
 
     def note(self, running: int, run_ns: int) -> bool:
-        """Add a report that arrived while ``running`` SIPs ran, its sender included; return whether to share."""
+        """Add a report; return whether to share. ``running``: number of SIPs that ran just before the report."""
         self._running += (running - self._running) / SMOOTHING
         self._run_ns += (run_ns - self._run_ns) / SMOOTHING
         self._reports += 1

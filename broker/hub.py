@@ -66,7 +66,7 @@ class Phase(Enum):
 class Hub:
     """One run of ``size`` SIPs; the only writer of its phase, membership and time synchronisation.
 
-    ``limit_ps``: the run stops when every SIP has run all events before that time; None for no limit.
+    ``limit_ps``: the run stops when every SIP has run all events before that time; None means no limit.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class Hub:
         return self.take(sender, message, now_ns) + self.decide()
 
     def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
-        """Take one message; return the messages to send at once, as (destination, message). ``now_ns`` is host time.
+        """Take one message; return the messages to send at once, as (destination, message). ``now_ns``: host time.
 
-        Never raises: a message that contradicts earlier ones ends the run with a failure that names the sender.
+        Never raises: a message that contradicts earlier messages ends the run with a failure that names the sender.
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
@@ -115,7 +115,7 @@ class Hub:
             return self._fail(rank, Failed(BAD_MESSAGE, str(error), error.detail, 0))
 
     def take_malformed(self, sender: int, why: str, now_ns: int = 0) -> Out:
-        """Take bytes that are not a message; the run fails with the reason ``why``."""
+        """Take bytes that are not a message, and end the run with a failure. ``why``: the reason, for the message."""
         rank = split_address(sender)[0]
         join = self._membership.joined.get(rank) if sender >= 0 else None
         who = "the launcher" if sender < 0 else f"rank {rank}" + (f" (pid {join.pid} on {join.host})" if join else "")
@@ -124,7 +124,7 @@ class Hub:
         )
 
     def _stale_sender(self, sender: int, is_early: bool, message: ToBroker) -> Out:
-        """Answer a stale incarnation, or store the ``Join`` of one that no ``Restart`` has announced yet."""
+        """Refuse a stale incarnation, or store the ``Join`` of an incarnation that no ``Restart`` has announced yet."""
         if not is_early:
             # The old process may have lost only its connection; it must neither continue nor write its log.
             return [(sender, Refused(f"rank {split_address(sender)[0]} is simulated by another process now"))]
@@ -228,7 +228,7 @@ class Hub:
         return [(rank, self._membership.addresses[rank]) for rank in sorted(self._membership.joined)]
 
     def cannot_reach(self, rank: int) -> Out:
-        """Report to the launcher that a rank is no longer connected; only the launcher knows whether it still runs."""
+        """Report to the launcher that a rank is not connected; only the launcher knows whether its process runs."""
         incarnation = self._membership.incarnation(rank)
         why = "its connection to the broker is lost"
         return [(LAUNCHER, PeerLost(rank, rank, why, incarnation, incarnation))]
@@ -247,7 +247,7 @@ class Hub:
 
     @property
     def expects_reports(self) -> bool:
-        """Whether any SIP runs; its report may have arrived, and should be taken before :meth:`decide`."""
+        """Whether any SIP runs: a report may have arrived, which should be taken before :meth:`decide`."""
         return self.timesync.running > 0
 
     def decide(self) -> Out:
@@ -308,7 +308,7 @@ class Hub:
         return LAUNCHER, RankFailed(rank, *fields)
 
     def _first_deferred(self) -> Out:
-        """The deferred failures at the earliest time. Later ones are dropped: which exist depends on the mail."""
+        """The deferred failures at the earliest time. Later failures are dropped: their number depends on the mail."""
         first_ps = min([each.now_ps for each in self._deferred.values()], default=0)
         first = [(rank, each) for rank, each in sorted(self._deferred.items()) if each.now_ps == first_ps]
         return [self._failure(rank, each) for rank, each in first]
@@ -320,7 +320,7 @@ class Hub:
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
     def _restart(self, restart: Restart) -> Out:
-        """Discard the answers of the old process. SIPs that have answered stay alive, to resend from their logs."""
+        """Discard the answers of the old process. SIPs that have answered still run, to resend logged packets."""
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)

@@ -43,7 +43,7 @@ MAX_ADDRESS = address_of(MAX_RANK, MAX_INCARNATION)
 
 
 class Channel(NamedTuple):
-    """A directed channel between two SIPs. ``delay_ps``: its lookahead, the least time from sending to arrival."""
+    """A directed channel between two SIPs. ``delay_ps``: the lookahead, the least time from sending to arrival."""
 
     src: int
     dst: int

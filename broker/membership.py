@@ -1,6 +1,6 @@
 """Membership of a run: accepts or refuses the ``Join`` of each SIP. Pure.
 
-Every SIP derives the whole plan from the same config, and its ``Join`` carries a digest of the plan. SIPs that would
+Every SIP derives the whole plan from the same config, and sends a digest of the plan in ``Join``. SIPs that would
 simulate different systems are refused before the run starts.
 """
 
@@ -21,7 +21,7 @@ class Membership:
         self._incarnations = [0] * size
 
     def forget(self, rank: int, incarnation: int) -> None:
-        """Remove a rank whose process has exited; its next process is this ``incarnation``."""
+        """Remove a rank whose process has exited. ``incarnation``: the number of the process that replaces the old."""
         self.joined.pop(rank, None)
         self.addresses[rank], self._incarnations[rank] = address_of(rank, incarnation), incarnation
 
@@ -30,7 +30,7 @@ class Membership:
         return self._incarnations[rank] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
-        """Accept a SIP and return None, or return the reason for its refusal in one line."""
+        """Accept a SIP and return None, or return the reason for the refusal in one line."""
         reason = self._objection(join)
         if reason is None:
             self.joined[join.rank] = join

@@ -32,7 +32,7 @@ def run_broker(
 ) -> int:
     """Serve one run of ``size`` SIPs until every SIP has answered and the launcher was sent all messages; return 0.
 
-    ``listens`` is called with the endpoint, its port included, once processes can connect.
+    ``listens(endpoint)`` is called once processes can connect; ``endpoint`` contains the port number.
     """
     hub = Hub(size, channels, reactions_ps, limit_ps)
     mail = mail_for(endpoint).broker(endpoint, keys, MailOptions(silence_s))
@@ -83,7 +83,7 @@ class Losses:
 
     @property
     def recheck_ms(self) -> int | None:
-        """The time without a message after which :meth:`update` is due again; None if no connection was lost."""
+        """The time in ms after which :meth:`update` must be called again; None if no connection was lost."""
         return RECHECK_MS if self._due_ns is not None else None
 
     def update(self, notices: Iterable[Notice], now_ns: int) -> Out:
@@ -101,7 +101,7 @@ class Losses:
 
 
 class _Outbox:
-    """Sends answers. Answers to the launcher are queued until its first message, which shows that it is connected."""
+    """Sends answers. Answers to the launcher are queued until the launcher's first message shows its connection."""
 
     def __init__(self, mail: BrokerMail) -> None:
         self._mail = mail

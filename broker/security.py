@@ -39,7 +39,7 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def fresh() -> "KeyPair":
-        """Make a new pair."""
+        """Make a new key pair."""
         public, secret = zmq.curve_keypair()
         return KeyPair(public.decode(), secret.decode())
 
@@ -90,7 +90,7 @@ class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The key pairs of all members of one run. Only the launcher has them; it sends each member its part."""
+    """The key pairs of all members of one run. Only the launcher has all keys; each member receives its part."""
 
     broker: KeyPair
     launcher: KeyPair
@@ -104,19 +104,19 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return JobKeys(pairs[0], pairs[1], tuple(pairs[2 : 2 + n_sips]), tuple(pairs[2 + n_sips :]))
 
     def for_sip(self, rank: int) -> SipKeys:
-        """The keys that one SIP needs, the same after a restart."""
+        """The keys that the SIP ``rank`` needs, the same after a restart."""
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
-        """The broker's part of the keys."""
+        """The keys that the broker needs."""
         return BrokerKeys(self.broker, self.launcher.public, self._sips)
 
     def for_launcher(self) -> LauncherKeys:
-        """The launcher's part, for its mail with the broker and with agents."""
+        """The keys that the launcher needs for its mail with the broker and with agents."""
         return LauncherKeys(self.launcher, self.broker.public, tuple(pair.public for pair in self.agents))
 
     def for_agent(self, number: int) -> AgentKeys:
-        """The part of one host's agent."""
+        """The keys that one agent needs. ``number``: the agent's index, from 0."""
         return AgentKeys(self.agents[number], self.launcher.public)
 
     @property
@@ -134,7 +134,7 @@ def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = Fa
     ``plain_loopback`` also allows TCP on this host without keys.
 
     Raises:
-        ValueError: one line that says what to do.
+        ValueError: if another process could connect; the message says what to do.
     """
     scheme, found, path = endpoint.partition("://")
     if not found:
@@ -190,7 +190,7 @@ MOST_WAITING = 1000
 """Bound on the connections in the accept queue that a guard closes when it blocks."""
 OPEN_FILES = "/proc/self/fd"
 RECHECK_MS = 200
-"""Period at which a guard that blocks is updated."""
+"""Period in ms at which a guard that blocks is updated."""
 _RETURN_0 = struct.pack("=HBBI", 0x06, 0, 0, 0)
 """A program of the classic packet filter that drops every packet."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
@@ -218,7 +218,7 @@ class AcceptGuard:
     """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
 
     libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect often
-    enough take all open files of a process, and its own work fails. A guard holds some files as spares. It blocks when
+    enough take all open files of a process, whose work then fails. A guard holds some files as spares. It blocks when
     few other files are left: the kernel drops connection requests (which a member's system repeats), connections in the
     accept queue are closed, and the spares are released to this process. It unblocks when enough files are free again.
 
@@ -407,7 +407,7 @@ class ZapAuthenticator:
 
 
 def member_of(frame: zmq.Frame) -> str | None:
-    """The name of the member with whose key a frame arrived; None without a key."""
+    """The name of the member that owns the key of a frame's connection; None without a key."""
     try:
         return str(frame.get("User-Id")) or None
     except zmq.ZMQError:

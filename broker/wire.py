@@ -1,6 +1,6 @@
 """The messages between SIPs, broker and launcher, and their encoding.
 
-A message is a MessagePack array that starts with its kind. It is decoded against its schema, so every length is bounded
+A message is a MessagePack array that starts with its kind. The decoder checks the schema, so every length is bounded
 before memory is allocated; nothing is unpickled. SIPs send facts to the broker, the broker sends commands to SIPs. No
 simulated result depends on host times (``_ns``). Simulated times are integer picoseconds; None means "never".
 """
@@ -64,7 +64,7 @@ class Report(Message, tag="report", frozen=True):
     """The state of a SIP after running to its horizon.
 
     ``next_ps``: the earliest local event. ``held_ps``: the least arrival of packets taken and not yet injected.
-    ``sent``: (destination, packets sent so far, least arrival of those since the last report). ``taken``: (source,
+    ``sent``: (destination, packets sent so far, least arrival of the new packets). ``taken``: (source,
     packets taken so far, injected or not). ``waiting``: number of blocked kernels and scripts. ``promise_ps``: unless a
     packet arrives, the SIP sends nothing before this time (``MAX_PS``: nothing at all); None: no promise. ``run_ns``,
     ``send_ns``: host time of simulating, and of sending packets and the last report, since the last report.
@@ -105,7 +105,7 @@ class Leave(Message, tag="leave", frozen=True):
 
 
 class Ping(Message, tag="ping", frozen=True):
-    """No-op; sending it fails if the SIP is no longer connected."""
+    """No-op by which the broker tests a connection: sending fails if the SIP is no longer connected."""
 
 
 class DumpRequest(Message, tag="dump_request", frozen=True):
@@ -125,13 +125,13 @@ class Abort(Message, tag="abort", frozen=True):
 
 
 class Refused(Message, tag="refused", frozen=True):
-    """A ``Join`` was not accepted; ``reason`` says why."""
+    """The ``Join`` was not accepted; the process must exit. ``reason``: one line."""
 
     reason: Text
 
 
 class FailureSite(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The place of a failure within its SIP, opaque to the broker; -1 and "" for none."""
+    """The place of a failure within its SIP, opaque to the broker. -1 or "" if the failure has no such place."""
 
     cube: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
     pe: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
@@ -144,7 +144,7 @@ NOWHERE = FailureSite()
 class Failed(Message, tag="failed", frozen=True):
     """The failure of a SIP. ``kind``: a documented kind of failure. ``blames``: the rank at fault, None for the sender.
 
-    ``deferred``: the run ends only when all other SIPs have run up to ``now_ps``, since one of them may fail earlier in
+    ``deferred``: the run ends only when all other SIPs have run up to ``now_ps``, since another SIP may fail earlier in
     simulated time; the report of the failed SIP follows.
     """
 
@@ -158,7 +158,7 @@ class Failed(Message, tag="failed", frozen=True):
 
 
 class Result(Message, tag="result", frozen=True):
-    """A SIP's outcome, opaque to the broker; empty if it cannot be encoded. ``partial`` after ``Abort`` or failure."""
+    """A SIP's outcome, opaque to the broker; empty if encoding fails. ``partial``: true after ``Abort`` or failure."""
 
     blob: Blob
     partial: bool
@@ -217,7 +217,7 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 class Status(Message, tag="status", frozen=True):
     """The progress of a run. ``joined``: how many SIPs have joined. ``now_ps``: the least simulated time of all SIPs.
 
-    ``reported_ps``, ``age_ns``: means over SIPs of the time in their last ``Progress`` and of that message's age.
+    ``reported_ps``, ``age_ns``: means over SIPs: simulated time in the last ``Progress``, host time since then.
     """
 
     joined: Count
@@ -269,7 +269,7 @@ class Sync(Message, tag="sync", frozen=True):
 
 
 class PeerLost(Message, tag="peer_lost", frozen=True):
-    """To the launcher: ``rank`` has lost its connection to ``peer``; if both are equal, to the broker."""
+    """To the launcher: ``rank`` has lost its connection to ``peer``, or to the broker if ``peer`` is ``rank``."""
 
     rank: Rank
     peer: Rank
@@ -283,7 +283,7 @@ class RunStarted(Message, tag="run_started", frozen=True):
 
 
 class RankFailed(Message, tag="rank_failed", frozen=True):
-    """To the launcher: the ``Failed`` of a SIP on ``host``. The first such message of a run is its cause of failure."""
+    """To the launcher: the ``Failed`` of a SIP on ``host``. The first such message of a run is the cause shown."""
 
     rank: Rank | None
     kind: Text
@@ -324,7 +324,7 @@ class Deadlock(Message, tag="deadlock", frozen=True):
 
 
 class Finished(Message, tag="finished", frozen=True):
-    """To the launcher: every SIP has answered; totals of the synchronisation."""
+    """To the launcher: every SIP has answered. The fields are totals over the run, ``window_ps_sum`` in ps."""
 
     reports: Count
     grants: Count
@@ -382,7 +382,7 @@ def encode(message: Message) -> bytes:
 
 
 def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a message of protocol {PROTOCOL}") -> Kind:
-    """Decode bytes by a decoder with a schema; raise ``BadFrame`` if they do not match it."""
+    """Return ``decode(frame)``; raise ``BadFrame`` if the bytes do not match the schema. ``what``: for the text."""
     if len(frame) > MAX_FRAME_BYTES:
         raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     try:

@@ -1,7 +1,7 @@
 """The interfaces of mail, by which a SIP, the broker and the launcher send and receive frames.
 
 A frame is one encoded message (``broker.wire``). Each kind of mail between processes implements ``SipMail``,
-``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds them by the scheme of an endpoint.
+``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds the classes by the scheme of an endpoint.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ SILENCE_S = 2.0
 
 
 class Notice(NamedTuple):
-    """An event of a connection. ``peer``: the rank at its other end, ``BROKER``, ``LAUNCHER``, or None if unknown.
+    """An event of a connection. ``peer``: the rank at the other end, ``BROKER``, ``LAUNCHER``, or None if unknown.
 
     ``refused``: the other end does not accept this process; ``lost``: an established connection ended;
     ``not_joined``: the other end did not answer in time; ``rejected``: this end rejected a connection or a frame.
@@ -46,7 +46,7 @@ class MailOptions(NamedTuple):
 
     ``silence_s``: a connection without heartbeats for this time is lost; None disables this and ``join_timeout_s``.
     ``join_timeout_s``: limit on the time until the other end answers for the first time.
-    ``on_peer_lost``: called with the rank of a lost peer; frames to it are dropped until ``reconnect_peer``.
+    ``on_peer_lost``: called with the rank of a lost peer; frames to this peer are dropped until ``reconnect_peer``.
     """
 
     silence_s: float | None = SILENCE_S
@@ -68,7 +68,7 @@ class Mail(Protocol):
         """Set the endpoint of every SIP, by rank. Before this call, only the broker is reachable."""
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """Set the endpoint of a restarted peer; close the old socket and discard its queue."""
+        """Set the endpoint of a restarted peer; close the old socket and discard the queued frames."""
 
     def send(self, to: Address, frame: bytes) -> None:
         """Send to the present incarnation of a rank, or to the broker; never blocks, never loses a frame."""
@@ -83,11 +83,11 @@ class MailEnd(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Send queued frames and release everything. The launcher's end drops them: the broker may have exited."""
+        """Send queued frames and close all sockets. The launcher's end drops the frames: the broker may have exited."""
 
 
 class SipMail(MailEnd, Mail):
-    """A SIP's end. Frames of the broker (control) and of peers (data) are received separately.
+    """A SIP's end of the mail. Frames of the broker (control) and of peers (data) are received separately.
 
     A SIP without a grant waits for the broker only: it cannot use a peer's packets before the grant that requires them,
     and waking up for packets would cost more than receiving them. Both waits raise ``Disconnected`` once the connection
@@ -95,14 +95,14 @@ class SipMail(MailEnd, Mail):
     """
 
     broker_lost: Notice | None = None
-    """The reason why the connection to the broker is lost, or None; the next wait raises it as ``Disconnected``."""
+    """Why the connection to the broker is lost, or None. With a reason, the next wait raises ``Disconnected``."""
     _endpoints: tuple[str, ...] = ()
 
     @abstractmethod
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
-        """Connect to endpoint ``broker`` and listen for peers at ``endpoint``. ``keys``: None if both are private."""
+        """Connect to endpoint ``broker`` and listen at ``endpoint``. ``keys``: None if both endpoints are private."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         self._endpoints = endpoints
@@ -113,7 +113,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def _drop_peer(self, rank: int) -> None:
-        """Close the socket to a peer and discard its queue."""
+        """Close the socket to a peer and discard the frames queued for the peer."""
 
     @property
     @abstractmethod
@@ -149,20 +149,20 @@ class BrokerMail(MailEnd):
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[Address | None, bytes]:
         """Wait for one (sender, frame).
 
-        The sender is None for a rejected frame, after ``timeout_ms`` and, if ``or_notice``, once there is a notice.
+        The sender is None if a frame was rejected, after ``timeout_ms``, or, with ``or_notice``, at a notice.
         """
 
     @abstractmethod
     def receive_now(self) -> tuple[Address | None, bytes] | None:
-        """One (sender, frame) that has arrived; None without waiting if there is none."""
+        """Return one (sender, frame) that has arrived, or None if no frame has; never waits."""
 
     @abstractmethod
     def send(self, to: Address, frame: bytes) -> bool:
-        """Send without blocking; False if the destination is not connected."""
+        """Send without blocking; return False if the destination is not connected."""
 
 
 class LauncherMail(MailEnd):
-    """The launcher's end: the broker is its only peer, and may start later."""
+    """The launcher's end of the mail: the only peer is the broker, which may start later."""
 
     @abstractmethod
     def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:

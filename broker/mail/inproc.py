@@ -10,7 +10,7 @@ Sent = tuple[Address, Address, bytes]
 
 
 class InprocMail:
-    """The queue of all frames of one process, in the order in which they were sent."""
+    """The queue of all frames of one process, in the order of sending."""
 
     def __init__(self) -> None:
         self._queue: deque[Sent] = deque()
@@ -25,7 +25,7 @@ class InprocMail:
 
     @property
     def last(self) -> Sent | None:
-        """The frame that was sent last; None once it has been received."""
+        """The frame that was sent last; None once this frame has been received."""
         return self._queue[-1] if self._queue else None
 
     def drop_last(self) -> None:
@@ -69,7 +69,7 @@ class ShuffledInprocMail(InprocMail):
 
 
 class InprocEndpoint:
-    """The ``Mail`` of one SIP within one process; peers need no connection."""
+    """The ``Mail`` of one SIP when one process simulates all SIPs; peers need no connection."""
 
     endpoint = "inproc"
 

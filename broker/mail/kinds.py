@@ -46,7 +46,7 @@ MAX_MAIL_SEED = 2**64 - 1
 
 
 def is_seeded(name: str) -> bool:
-    """Whether a name that :func:`check_mail` accepts is a kind of seeded mail, which stays within one process."""
+    """Whether a name that :func:`check_mail` accepts means seeded mail, which works within one process only."""
     return name not in MAIL_KINDS
 
 
@@ -54,7 +54,7 @@ def check_mail(name: str) -> None:
     """Check the name of a kind of mail.
 
     Raises:
-        ValueError: one line with what is allowed.
+        ValueError: for an unknown name or seed; the message lists what is allowed.
     """
     kind, _, seed = name.partition(":")
     if kind in SEEDED_MAIL_KINDS:
@@ -73,7 +73,7 @@ def mail_abouts() -> dict[str, str]:
 
 
 def inproc_mail(name: str) -> InprocMail:
-    """The mail within one process for a name of :func:`check_mail`; in the order of sending unless it is seeded."""
+    """Make the mail within one process for a name of :func:`check_mail`; in order of sending if not seeded."""
     kind, _, seed = name.partition(":")
     return SEEDED_MAIL_KINDS[kind].make(int(seed)) if is_seeded(name) else InprocMail()
 

@@ -1,7 +1,7 @@
 """The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each socket.
 
-A socket reports the events of its connections, and its owner decides what to do. The mail of SIPs, and launcher and
-agents among themselves, use these sockets.
+A socket reports the events of its connections, and the owner of the socket decides what to do. The mail uses these
+sockets, as do the launcher and its agents.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class ConnectionWarnings:
         self._times: Counter[str] = Counter()
 
     def write(self, notices: Iterable[Notice]) -> None:
-        """Print the notices of rejections. Lost connections are not printed: a run normally ends with them."""
+        """Print the notices of rejections. Lost connections are not printed: every run ends with lost connections."""
         for notice in notices:
             if notice.kind != "rejected" or self._written > MOST:
                 continue
@@ -74,12 +74,12 @@ _WANTS_A_KEY = f"requires a key: {_TICKET}"
 
 
 class Connection:
-    """The state of a connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays set. Pure.
+    """The state of a connection of this process to the listening ``peer``. ``gone``: why the connection ended. Pure.
 
-    Only ZeroMQ's monitor events show a client that the server refused it. Without them, a client without a key, or with
-    a wrong server key, would retry forever without a message.
+    Only ZeroMQ's monitor events show a client that the server refused it. Without events, a client without a key, or
+    with a wrong server key, would retry forever without a message.
 
-    ``until_s``: deadline of the handshake on the caller's clock, ``timeout_s`` after its start; None for no deadline.
+    ``until_s``: deadline of the handshake in s on the caller's clock, or None. ``timeout_s``: the limit, for messages.
     ``has_keys``: whether this process uses a key.
     """
 
@@ -96,11 +96,11 @@ class Connection:
 
     @property
     def until_s(self) -> float | None:
-        """The deadline of the handshake, while it is pending."""
+        """The deadline of the handshake in seconds; None if the handshake is over or has no deadline."""
         return self._until_s if self._state == "trying" and self.gone is None else None
 
     def note(self, event: int, number: int) -> None:
-        """Take one monitor event and its value."""
+        """Update the state by one monitor event; ``number`` is the value that libzmq gives with the event."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._state = "up"
@@ -151,7 +151,7 @@ class Listener:
 
     Events do not name their connection, so ``DISCONNECTED`` is attributed by counting. A failed handshake is followed
     at once by its ``DISCONNECTED``; another program's bytes cause no other event. Clients that failed authentication
-    are not reported here: the authenticator has reported them with more detail.
+    are not reported here: the authenticator reports such clients with more detail.
     """
 
     def __init__(self, endpoint: Callable[[], str]) -> None:
@@ -161,7 +161,7 @@ class Listener:
         self._failed = False
 
     def note(self, event: int) -> Notice | None:
-        """Take one event; return the notice that it causes, if any."""
+        """Update the state by one monitor event; return the notice that the event causes, or None."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._up += 1
@@ -194,7 +194,7 @@ HEARTBEAT_MS = 250
 MAX_NOTICES = 1000
 """Bound on stored notices; the oldest are dropped, so that rejected clients cannot fill the memory."""
 REJECTED = b""
-"""The first part of the broker's reply to a process whose frames it rejects; the second is the reason."""
+"""The first part of the broker's reply to a process whose frames are rejected; the second part is the reason."""
 MAX_REASON_BYTES = 500
 _EVENT = struct.Struct("=Hi")
 _MONITOR_NUMBERS = itertools.count()
@@ -202,11 +202,11 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class _Socket:
-    """A socket and, if ``monitored``, the stream of its events.
+    """A ZeroMQ socket and, if ``monitored``, the stream of connection events of the socket.
 
-    Queues are unbounded. Frames: a sender that blocks on a full pipe would wait for a receiver that waits for the
-    broker; the credits of the simulated queues bound the number of frames in flight. Events: libzmq's threads block
-    on a full event queue, so monitoring also ends before its socket closes (libzmq#3575, #2829).
+    Both queues are unbounded. A sender that blocked on a full frame queue would wait for a receiver that waits for the
+    broker; credits of the simulated queues bound the frames in flight. libzmq's threads would block on a full event
+    queue, so monitoring also ends before the socket closes (libzmq#3575, #2829).
     """
 
     monitor: "zmq.Socket[bytes]"
@@ -238,7 +238,7 @@ class _Socket:
             raise
 
     def events(self) -> list[tuple[int, int]]:
-        """Return the new events and their values."""
+        """Return the new monitor events, as (event, value)."""
         found = []
         try:
             while True:
@@ -247,7 +247,7 @@ class _Socket:
             return found
 
     def close(self, linger_ms: int | None = None) -> None:
-        """End monitoring and close the socket; queued frames have ``linger_ms`` (None: ``LINGER_MS``) to leave."""
+        """End monitoring and close the socket; queued frames have ``linger_ms`` to leave, by default ``LINGER_MS``."""
         if self._is_monitored:
             self.socket.monitor(None, 0)
             self.monitor.close(0)
@@ -268,7 +268,7 @@ class ClientSocket(_Socket):
             self.socket.send(frame, zmq.NOBLOCK)
 
     def receive_now(self) -> bytes | None:
-        """A frame that has arrived. Messages in parts are dropped; a rejection ends the connection."""
+        """Return a frame that has arrived, or None. Messages in parts are dropped; a rejection ends the connection."""
         while True:
             try:
                 frame = self.socket.recv(zmq.NOBLOCK)
@@ -298,24 +298,24 @@ class ServerSocket(_Socket):
         self._listener = Listener(lambda: self.endpoint)
 
     def descriptor(self) -> int:
-        """The file descriptor of the listening socket; call it once, after binding."""
+        """The file descriptor of the listening socket; call this method once, after binding."""
         return next(value for event, value in self.events() if event == zmq.EVENT_LISTENING)
 
     @property
     def endpoint(self) -> str:
-        """The endpoint at which it listens, with the port number that the system chose."""
+        """The endpoint at which this socket listens, with the port number that the system chose."""
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def look(self) -> list[Notice]:
-        """Take the new events; return the notices that they cause."""
+        """Take the new events; return the notices that these events cause."""
         return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
 
 
 class SocketFactory:
     """Opens the sockets of one process.
 
-    ``keys``: this process's part of the run's keys, or None. ``members``: the public keys that may connect, each with
-    the name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
+    ``keys``: the keys of this process, or None. ``members``: the public keys of all who may connect, each with the
+    name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
     ``MailOptions``. ``monitored``: whether connections are monitored, which endpoints in a private folder do not need.
     """
 
@@ -338,7 +338,7 @@ class SocketFactory:
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
 
     def connect(self, kind: int, peer: int, endpoint: str, server_key: str | None, name: bytes = b"") -> ClientSocket:
-        """A socket to ``peer``, which listens and must have ``server_key``; ``name`` is this end's routing id.
+        """Return a socket to the listening ``peer``, which must have ``server_key``. ``name``: routing id of this end.
 
         Raises:
             zmq.ZMQError: for a malformed endpoint; all sockets of the factory are released.
@@ -359,10 +359,10 @@ class SocketFactory:
         return client
 
     def listen(self, kind: int, endpoint: str) -> ServerSocket:
-        """A socket that members can connect to.
+        """Return a socket at ``endpoint`` that members can connect to.
 
         Raises:
-            ValueError: when others could connect too.
+            ValueError: when other processes than the members could connect too.
             zmq.ZMQError: when this process cannot listen there. Both errors release all sockets of the factory.
         """
         with self._all_or_nothing():
@@ -390,17 +390,17 @@ class SocketFactory:
         self._notices.extend(notices)
 
     def notices(self) -> list[Notice]:
-        """Return the notices stored since the last call."""
+        """Return and remove the stored notices."""
         # The authenticator's thread may add notices meanwhile.
         return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def drop(self, client: ClientSocket) -> None:
-        """Close one socket and discard its queue."""
+        """Close one socket and discard the frames queued in it."""
         self._open.remove(client)
         client.close(0)
 
     def close(self, linger_ms: int | None = None) -> None:
-        """Release everything; queued frames have ``linger_ms`` to leave (None: ``LINGER_MS``)."""
+        """Release everything; queued frames have ``linger_ms`` to leave, by default ``LINGER_MS``."""
         for each in self._open:
             each.close(linger_ms)
         self._open.clear()

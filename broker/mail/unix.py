@@ -1,4 +1,4 @@
-"""Mail between processes of one host: datagrams over Unix sockets in a private folder; one wake-up per message.
+"""Mail between processes of one host: datagrams over Unix sockets in a private folder. A message costs one wake-up.
 
 The broker has one socket that all processes send to. Each process has one socket, next to the broker's path, that the
 broker sends to; a SIP has a second one for its peers. The kernel holds a datagram until it is read. While a receiver's
@@ -27,7 +27,7 @@ PIECE_BYTES = 96 * 1024
 """Below the default send buffer of an unprivileged Linux socket (net.core.wmem_default, 208 KiB with headers)."""
 LINGER_S = 5.0
 BROKER_LINGER_S = 1e6
-"""Without limit in practice: the launcher may be suspended. If it exits, the broker is ended too."""
+"""Practically unlimited: the launcher may be suspended. If the launcher exits, the broker is ended too."""
 LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
@@ -122,7 +122,7 @@ class _Receiver:
                 return received
 
     def receive_now(self) -> tuple[int, bytes] | None:
-        """One (sender, frame), if a complete frame has arrived."""
+        """Return one (sender, frame) if a complete frame has arrived, else None."""
         try:
             while True:
                 received = self._piece(socket.MSG_DONTWAIT)
@@ -155,7 +155,7 @@ class _Receiver:
 
 
 class _End:
-    """Base of the three ends: the senders of one process, by address, and its receiver of control frames."""
+    """Base of the three ends of mail: the senders of one process, by address, and a receiver of control frames."""
 
     def __init__(self, address: int, broker_path: str, receives_at: str) -> None:
         self._address = address
@@ -165,11 +165,11 @@ class _End:
         self._receiver = _Receiver(receives_at)
 
     def _path_of(self, to: int) -> str:
-        """The path at which the receiver for ``to`` listens."""
+        """The path of the socket at which address ``to`` receives frames of this process."""
         return self._broker_path if to == BROKER else _control_path(self._broker_path, to)
 
     def send(self, to: int, frame: bytes) -> Any:
-        """Send or queue a frame; False if there is no receiver."""
+        """Send or queue a frame; return False if the destination has no receiver."""
         sender = self._senders.get(to)
         try:
             if sender is None:
@@ -196,8 +196,8 @@ class _End:
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[int, bytes]:
         """Wait for one (sender, frame).
 
-        While frames are queued here, this end must not wait for its receiver alone, not even for the rest of a frame:
-        the sender of the frame may itself be waiting for room in order to receive a queued frame of this end.
+        While frames are queued here, this end must also wait for room to send them, even in the middle of a received
+        frame: the sender of that frame may be waiting for a queued frame of this end.
         """
         while self._blocked:
             self._flush()
@@ -208,7 +208,7 @@ class _End:
         return self._receiver.receive()
 
     def receive_now(self) -> tuple[int, bytes] | None:
-        """One (sender, frame) that has arrived; None without waiting if there is none."""
+        """Return one (sender, frame) that has arrived, or None if no frame has; never waits."""
         return self._receiver.receive_now()
 
     def _wait(self, *receivers: _Receiver) -> None:
@@ -228,7 +228,7 @@ class _End:
                 return
 
     def _close_senders(self, linger_s: float) -> None:
-        """Send queued frames for at most ``linger_s``, and close the senders."""
+        """Send queued frames for at most ``linger_s`` seconds, and close the senders."""
         until_s = time.monotonic() + linger_s
         while self._blocked and (left_s := until_s - time.monotonic()) > 0:
             poll = select.poll()

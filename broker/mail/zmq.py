@@ -30,7 +30,7 @@ def routing_id(address: int) -> bytes:
 
 
 def sender_of(name: bytes) -> int | None:
-    """Return the mail address of a SIP, or ``LAUNCHER``, from a routing id; None for other routing ids."""
+    """Return the mail address of a SIP, or ``LAUNCHER``, from a routing id; None if the routing id is neither."""
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")
@@ -43,7 +43,7 @@ def _is_monitored(keys: MemberKeys | None, *endpoints: str) -> bool:
 
 
 def _own_id(address: int, monitored: bool) -> bytes:
-    """The routing id of this process; if monitored, with a suffix that no other process has."""
+    """The routing id of this process; if ``monitored``, the id ends with a suffix unique to the process."""
     name = routing_id(address)
     if not monitored:
         return name
@@ -85,7 +85,7 @@ class ZmqLauncher(LauncherMail):
 
 
 class ZmqSipMail(SipMail):
-    """One SIP's end of mail over ZeroMQ: listens on ``endpoint``, and connects to a peer at the first packet to it."""
+    """One SIP's end of mail over ZeroMQ: listens on ``endpoint``; connects to a peer before the first send to it."""
 
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
@@ -278,7 +278,7 @@ class ZmqBroker(BrokerMail):
         self._sockets.close()
 
     def _accept(self, parts: list[bytes], member: str | None = None) -> tuple[int | None, bytes]:
-        """Return (sender, frame) of a message; (None, b"") if it is rejected. ``member``: the owner of its key."""
+        """Return (sender, frame) of a message; (None, b"") if rejected. ``member``: the owner of the key."""
         if len(parts) != 2:
             return self._reject(f"a message in {len(parts) - 1} parts arrived")
         name, frame = parts
@@ -298,7 +298,7 @@ class ZmqBroker(BrokerMail):
         return sender, frame
 
     def _refusal(self, sender: int, name: bytes, member: str | None) -> str | None:
-        """The reason to refuse a sender, or None. Each address belongs to the first process that used it."""
+        """The reason to refuse a sender, or None. Only the first process that used an address may use this address."""
         owner = LAUNCHER if sender == LAUNCHER else split_address(sender)[0]
         if self._has_keys and member != str(owner):
             return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"

@@ -1,9 +1,9 @@
 """Conservative synchronisation by least delays: how far each SIP may run. Pure: no clock, no socket.
 
 ``N[i]`` is a lower bound on the next event of SIP i: the next event in its last report, or the event it was granted
-while it runs; in both cases lowered to the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower
-bound on its next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
-when ``N[j] < horizon[j]``; otherwise the broker sends it nothing.
+while it runs; in both cases lowered to the least arrival of any packet in flight to i. ``X[i] >= N[i]`` is a lower
+bound on i's next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
+when ``N[j] < horizon[j]``; otherwise the broker sends no message to j.
 
 Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the
 channels between the two SIPs.
@@ -11,7 +11,7 @@ channels between the two SIPs.
 * *Promise.* A SIP's report may carry ``P``: the SIP sends nothing before ``P`` unless a packet arrives.
 * *Reaction.* ``R[i]``: the least time from an arrival at i to a sending that it causes (the route to the egress).
 
-Proof. Suppose that a packet reaches j before the horizon, take the first one, and follow its causes back. Some SIP m
+Proof. Suppose that a packet reaches j before the horizon. Take the first such packet and follow its causes. Some SIP m
 sent it, either because of m's local events alone as of m's last report, or because an arrival at m caused or released
 the sending. In the first case m sent it at P[m] or later. In the second, m sent it R[m] or more after that arrival.
 Either the broker knew that arrival (held by m, or counted by its sender and not yet taken), or its sender's report has
@@ -88,7 +88,7 @@ class SipSyncState:
         return earliest
 
     def next_event_bound_ps(self) -> Ps:
-        """The bound ``N``; ``next_ps`` includes held packets."""
+        """The bound ``N`` in ps: the next local event, held packet or packet in flight."""
         if not self.flight:
             return self.next_ps
         return min(self.next_ps, self.flight_ps())
@@ -120,7 +120,7 @@ Ns = int
 
 
 class WaitStats:
-    """Host time that each SIP waited for each other SIP, for ``--explain-sync``. No grant depends on it.
+    """Host time that each SIP waited for each other SIP, for ``--explain-sync``. No grant depends on these times.
 
     A SIP *waits* while another SIP's bound forbids its next event; the other SIP is its blocker (one of several, if
     several forbid it). A SIP without events and a SIP that runs do not wait. By rank: host time of the last change of
@@ -143,7 +143,7 @@ class WaitStats:
         self.since_ns[rank] = self.moved_ns[rank] = now_ns
 
     def restarted(self, rank: int, now_ns: Ns) -> None:
-        """Note that the process of ``rank`` was replaced; its costs stay."""
+        """Note that the process of ``rank`` was replaced; the costs so far stay."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
@@ -158,7 +158,7 @@ class WaitStats:
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def costliest_channels(self, delays: DelayMatrix, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
-        """The ``most`` channels with the longest waits, as (name, ns); a wait counts for each channel of its chain."""
+        """The ``most`` channels with the longest waits, as (name, ns); a wait counts for each channel of the chain."""
         for rank in range(len(self._by)):
             self._charge(rank, now_ns)
         by_channel: defaultdict[str, Ns] = defaultdict(int)
@@ -175,7 +175,7 @@ class WaitStats:
 
 
 class ProtocolError(RuntimeError):
-    """A message that contradicts an earlier one. ``detail``: the last messages of that SIP, or ""."""
+    """Error: a message contradicts an earlier message. ``detail``: the last messages of the sender, or ""."""
 
     def __init__(self, text: str, detail: str = "") -> None:
         super().__init__(text)
@@ -185,7 +185,7 @@ class ProtocolError(RuntimeError):
 class Quiescent(NamedTuple):
     """No SIP runs or has an event, and nothing is in flight. ``waiting``: blocked kernels and scripts, by rank.
 
-    ``at_limit``: this is true only before the limit of simulated time; events are left at or after it.
+    ``at_limit``: events are left, all at or after the limit of simulated time.
     """
 
     waiting: tuple[int, ...]
@@ -193,7 +193,7 @@ class Quiescent(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The cause of a horizon: SIP ``by`` may send at ``next_send_bound_ps``, over ``chain`` in ``delay_ps`` ps."""
+    """The cause of a horizon: SIP ``by`` may send at ``next_send_bound_ps``; ``chain`` then takes ``delay_ps``."""
 
     by: int
     next_send_bound_ps: Ps
@@ -210,7 +210,7 @@ def least(*times: Ps | None) -> Ps | None:
 class TimeSync:
     """Takes ``Report`` messages and returns ``Grant`` messages or ``Quiescent``; the only writer of all state.
 
-    After a report, ``N`` and ``X`` of its sender and of the receivers that it names are recomputed. Every idle SIP has
+    After a report, ``N`` and ``X`` of the sender and of the receivers in ``sent`` are recomputed. Every idle SIP has
     a *blocker*: a SIP whose ``X + D`` was not later than the idle SIP's ``N``. Only the recomputed SIPs, and the SIPs
     whose blocker is one of them, are examined again.
 
@@ -300,7 +300,7 @@ class TimeSync:
         return [other for other, member in enumerate(self._members) if member.running]
 
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
-        """Take the contents of the packet log of ``rank``, as in ``Join``, before its first report.
+        """Take the contents of the packet log of ``rank``, as in ``Join``, before the first report of ``rank``.
 
         The log contains all packets that the SIP sends before ``logged_ps``. They are counted as sent, so the first
         packet outside the log is sent at that time or later, and ``X`` is at least that time.
@@ -321,7 +321,7 @@ class TimeSync:
     def decide(self) -> list[tuple[int, Grant]] | Quiescent:
         """The grants that the reports since the last decision allow, or ``Quiescent``.
 
-        Call :meth:`note` for all reports that have arrived first: one decision for all gives later horizons.
+        First call :meth:`note` for all reports that have arrived: one decision for all reports gives later horizons.
         """
         changed, self._changed = self._changed, set()
         return self._decide(changed)
@@ -332,7 +332,7 @@ class TimeSync:
 
     @property
     def running(self) -> int:
-        """How many SIPs run."""
+        """The number of SIPs that have a grant and have not reported since."""
         return self._running
 
     @property
@@ -341,7 +341,7 @@ class TimeSync:
         return len(self._members)
 
     def horizon_ps(self, rank: int) -> Ps | None:
-        """The time before which no packet can reach ``rank``; None when no packet can reach it at all."""
+        """The time in ps before which no packet can reach ``rank``; None if no packet can ever reach ``rank``."""
         horizon = self._horizon(rank)
         return None if horizon > MAX_PS else horizon
 
@@ -354,7 +354,7 @@ class TimeSync:
         return Bound(by, total - delay, delay, self.delays.chain(by, rank))
 
     def next_event_bound_ps(self, rank: int) -> Ps | None:
-        """The bound ``N`` of one SIP; None for never."""
+        """The bound ``N`` of one SIP in ps; None means never."""
         bound = self._next_event_bounds[rank]
         return None if bound == NEVER_PS else bound
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class DType:
-    """An element type; ``DTYPES`` contains the only object of each.
+    """An element type; ``DTYPES`` contains one object per type, and no other objects exist.
 
     ``itemsize``: bytes. ``exact_int``: the largest magnitude up to which every integer is representable; None for
     integer types. ``is_float``: f16, bf16 and f32. ``numpy_name``: NumPy's name, little endian; None for bf16.
@@ -63,7 +63,7 @@ DEFAULT_DTYPE = "f16"
 
 
 def as_dtype_named(name: str) -> DType:
-    """Return the type of a name in ``DTYPES``; for unpickling."""
+    """Return the element type with a name of ``DTYPES``; used for unpickling."""
     return DTYPES[name]
 
 
@@ -75,7 +75,7 @@ def named_dtype(dtype: object) -> DType | None:
 
 
 def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
-    """Return the type with the element format of a NumPy type; None if there is none."""
+    """Return the element type with the same format as a NumPy type; None if no element type has this format."""
     if dtype.name == "bfloat16":
         return DTYPES["bf16"]
     known = (each for each in DTYPES.values() if each._numpy_name is not None)

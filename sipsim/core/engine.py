@@ -16,15 +16,15 @@ from simpy.events import Event, EventPriority
 ARRIVAL = EventPriority(-1)
 LOCAL = EventPriority(1)
 AFTER = EventPriority(2)
-"""Priority of events that run after all other events of their picosecond."""
+"""Priority of events that run after all other events at the same time."""
 
 Ps = int
 
 
 class Callback(list[Callable[[], None] | None]):
-    """An event that calls one function, its only element. Cheaper than a ``Timeout`` in a process.
+    """An event that calls one function, the only element of the list. Cheaper than a ``Timeout`` in a process.
 
-    Only :meth:`Timeline.run_before` handles it: it has ``callbacks`` = None, in contrast to queued events of SimPy.
+    Only :meth:`Timeline.run_before` handles it, recognised by ``callbacks`` = None, which no queued SimPy event has.
     """
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class Timeline(simpy.Environment):
         return callback
 
     def next_ps(self) -> Ps | None:
-        """The time of the next event; None if there is none."""
+        """The time in ps of the next event; None if the queue is empty."""
         queue: Any = self._queue
         while queue and queue[0][3].callbacks is None and queue[0][3][0] is None:
             heappop(queue)
@@ -56,7 +56,7 @@ class Timeline(simpy.Environment):
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
         """Run events before ``limit_ps``, at most ``most_events``; return their number. Sets ``clock.now_ps``.
 
-        ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and ``peek`` then
+        ``env.run(until=...)`` is not used: in SimPy 4.1.2 ``run`` leaves its stop event in the queue, and ``peek`` then
         returns the time of that event.
         """
         queue, done = self._queue, 0
@@ -98,7 +98,7 @@ class Engine:
         self.events = 0
 
     def last_local_ps(self) -> Ps | None:
-        """The time of the last event that is not an arrival of a packet, or None. O(n): visits all events."""
+        """The time in ps of the last queued event that is no packet's arrival, or None. O(n): visits all events."""
         queue: Any = self.env._queue
         times = (at_ps for at_ps, priority, _, event in queue if priority != ARRIVAL and not _is_cancelled(event))
         return max(times, default=None)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class Halt(BaseException):
-    """Raised by the simulator inside a user's code in order to end that code; it is not an error of the code."""
+    """Raised by the simulator inside a user's code in order to end that code; not an error of the code."""
 
 
 def pass_on_halt(error: BaseException) -> None:
@@ -76,7 +76,7 @@ ERROR_KINDS: dict[str, int] = {
 class AhbmError(Exception):
     """Base of every named failure. ``kind`` is the value of ``error.kind`` in the result file.
 
-    ``cube``, ``pe`` and ``direction``: its place on the SIP, as far as known when the error is raised.
+    ``cube``, ``pe`` and ``direction``: the place of the failure on the SIP; None or "" if unknown.
     ``rank``: the SIP that is at fault, if another SIP found the failure.
     """
 
@@ -108,7 +108,7 @@ class ConfigError(AhbmError):
 class SimulationError(AhbmError):
     """The simulated program broke a rule of the machine; every SIP stops.
 
-    A subclass in this module has its name as its kind; a subclass in another module has the kind of its base.
+    The kind of a subclass in this module is the class name; a subclass in another module has its base's kind.
     """
 
     kind = "simulation"
@@ -191,9 +191,9 @@ class NoSuchCall(KernelMisuse, AttributeError):
 
 
 class LinkLoss(SimulationError):
-    """Frames were on a link when it went down, and its kind does not retransmit.
+    """A link went down while frames were on it, and links of this kind do not retransmit.
 
-    The loss at the earliest simulated time ends the run; at equal times, the loss that the lowest rank found.
+    The loss at the earliest simulated time ends the run; of several, the loss found by the lowest rank.
     """
 
 
@@ -204,12 +204,12 @@ class NondeterministicReplay(AhbmError):
 
 
 class BadMessage(AhbmError):
-    """A process of the run sent bytes that are not a message, or a message that contradicts its earlier ones."""
+    """A process of the run sent bytes that are not a message, or a message that contradicts earlier messages."""
 
     kind = "bad_message"
 
 
 class OutputError(AhbmError):
-    """An output of a running simulation cannot be written: the packet log, a trace, data for the check."""
+    """An output of a running simulation, such as the packet log or a trace, cannot be written."""
 
     kind = "not_kept"

@@ -92,7 +92,7 @@ def _own_fields(record: Any) -> Iterator[inspect.Field]:
 
 
 def _about(kind: inspect.Type) -> tuple[str, str] | None:
-    """The time and the text of a type, or of the first member of a union that has them."""
+    """Return (clock, text) of the description of a type, or of the first union member that has a description."""
     if isinstance(kind, inspect.UnionType):
         return next(filter(None, map(_about, kind.types)), None)
     if not isinstance(kind, inspect.Metadata):

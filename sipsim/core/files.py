@@ -28,18 +28,18 @@ HINT = "name a folder of your own in which no other user can write"
 
 
 class Unsafe(OSError):
-    """A file or folder that another user may have prepared; ``strerror`` says what it is."""
+    """A file or folder that another user may have prepared; ``strerror`` gives the reason."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(errno.EPERM, what, str(path))
 
 
 class Folder:
-    """An open folder. ``is_checked``: require that it belongs to this user or root, and that only its owner can change
-    its names: no other user can write in it, or it has the sticky bit.
+    """An open folder. ``is_checked``: require that the folder belongs to this user or root, and that either no other
+    user can write in the folder, or the folder has the sticky bit.
 
     Raises:
-        OSError: when it cannot be opened; :class:`Unsafe` when the check fails.
+        OSError: when the folder cannot be opened; :class:`Unsafe` when the check fails.
     """
 
     def __init__(self, path: Path, is_checked: bool = True) -> None:
@@ -64,7 +64,7 @@ class Folder:
         """Open a regular file of this user; return its descriptor. A file to write must not have a second hard link.
 
         Raises:
-            OSError: when it cannot be opened; :class:`Unsafe` when it is anything else.
+            OSError: when the file cannot be opened; :class:`Unsafe` when it is a link, a device, or another user's.
         """
         path = self.path / name
         try:
@@ -135,10 +135,10 @@ class Folder:
             os.close(fd)
 
     def remove(self, name: str) -> None:
-        """Remove a file or link; no-op if it does not exist.
+        """Remove a file or link; no-op if the name does not exist.
 
         Raises:
-            OSError: when it cannot be removed.
+            OSError: when the name cannot be removed.
         """
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
@@ -177,7 +177,7 @@ def open_named(path: Path, flags: int, mode: int = READABLE) -> int:
     """Open a path that the user gave, which may be a pipe, a device or a link of this user; return its descriptor.
 
     Raises:
-        OSError: when it cannot be opened; :class:`Unsafe` for a link of another user.
+        OSError: when the path cannot be opened; :class:`Unsafe` for a link of another user.
     """
     return _following_own_links(path, flags | os.O_CLOEXEC, mode)
 
@@ -197,7 +197,7 @@ def check_link(path: Path) -> None:
     """Check that a path is not a link of another user.
 
     Raises:
-        Unsafe: when it is.
+        Unsafe: when the path is a link of another user.
         OSError: when the path cannot be examined.
     """
     found = os.lstat(path)
@@ -228,7 +228,7 @@ def _opened(path: Path | str, flags: int, mode: int, folder: int | None = None) 
 
 
 def _why_unsafe(folder: os.stat_result) -> str:
-    """The reason why other users may change the names in a folder; "" when they cannot."""
+    """The reason why other users may change the names in a folder; "" if no other user can."""
     if folder.st_uid not in (os.geteuid(), ROOT):
         return f"belongs to {user_name(folder.st_uid)}"
     mode = stat.S_IMODE(folder.st_mode)
@@ -237,7 +237,7 @@ def _why_unsafe(folder: os.stat_result) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group contains this user only, as where each user has a group of the same name."""
+    """Whether a group has the name of this user and no other member."""
     try:
         name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
     except KeyError:
@@ -255,7 +255,7 @@ def read_limited(path: Path, most: int) -> bytes | None:
     At most ``most + 1`` bytes are read. Waiting for a pipe or a terminal is bounded too.
 
     Raises:
-        OSError: when it cannot be read; TimeoutError when no data arrives within ``LONGEST_WAIT_S``.
+        OSError: when the path cannot be read; TimeoutError when no data arrives within ``LONGEST_WAIT_S``.
     """
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         poller, left = select.poll(), most + 1

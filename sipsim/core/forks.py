@@ -43,7 +43,7 @@ PROCESS = _State()
 
 @contextlib.contextmanager
 def watched(on_fork: Callable[[], None] | None = None) -> Iterator[None]:
-    """Context in which this process runs code of a user: processes forked in it are children of that code.
+    """Context in which this process runs code of a user: a process forked within it is cut off from the simulation.
     ``on_fork``: called in this process after a fork.
     """
     if not PROCESS.is_watched:

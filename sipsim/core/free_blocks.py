@@ -14,14 +14,14 @@ class FreeBlocks:
         return next((index for index, (_, size) in enumerate(self._blocks) if nbytes <= size), None)
 
     def take(self, index: int, nbytes: int) -> tuple[int, int]:
-        """Allocate the first ``nbytes`` of block ``index``, or all of it if smaller; return (offset, bytes)."""
+        """Allocate the first ``nbytes`` of block ``index``, or the whole block if smaller; return (offset, bytes)."""
         offset, size = self._blocks[index]
         taken = min(nbytes, size)
         self._blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
         return offset, taken
 
     def take_pieces(self, nbytes: int) -> list[tuple[int, int]]:
-        """Allocate ``nbytes``, which must be free, in the first block that is large enough; if no block is, in several
+        """Allocate ``nbytes``, which must be free, in the first block that is large enough; without such a block, in
         pieces from the first blocks on. Returns (offset, bytes) of each piece.
         """
         found = self.find(nbytes)

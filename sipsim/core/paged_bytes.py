@@ -2,7 +2,7 @@
 
 
 class PagedBytes:
-    """Sparse array of ``nbytes``; ``pages``: by number, ``page_bytes`` each. The caller must check ranges."""
+    """Sparse array of ``nbytes``; ``pages``: by number, each of ``page_bytes`` bytes. The caller must check ranges."""
 
     __slots__ = ("nbytes", "page_bytes", "pages")
 

@@ -28,7 +28,7 @@ class UnknownName(LookupError):
 
 
 class Entry(NamedTuple, Generic[Thing]):
-    """A definition, its module and qualified name, and the ``owner``: the module with which it is dropped."""
+    """A registered definition with its module and qualified name. ``owner``: the module whose removal drops it."""
 
     thing: Thing
     module: str
@@ -39,11 +39,11 @@ class Entry(NamedTuple, Generic[Thing]):
 _REGISTRIES: "list[Registry[Any]]" = []
 _DEFINITIONS: "list[Definitions[Any, Any]]" = []
 _SHARED: set[str] = set()
-"""Modules that define something, modules that a registry has imported, and the modules that these imported."""
+"""Modules that contain definitions, and modules imported while a registry imported a user's module."""
 
 
 class Definitions(dict[Key, Thing]):
-    """Definitions by key. ``modules``: by key, the defining modules; without an imported one, the key is dropped."""
+    """Definitions by key. ``modules``: by key, the modules that define it; a key is dropped with its last module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Definitions(dict[Key, Thing]):
         _DEFINITIONS.append(self)
 
     def define(self, key: Key, thing: Thing, module: str) -> None:
-        """Add ``thing`` for all ranks of a process, until ``module`` is no longer imported; "": permanently."""
+        """Add ``thing`` for all ranks of a process, until ``module`` is removed from ``sys.modules``; "" for always."""
         self[key] = thing
         if module:
             self.modules.setdefault(key, set()).add(module)
@@ -74,7 +74,7 @@ def _share(module: str) -> None:
 
 
 def is_definer(module: str) -> bool:
-    """Whether all ranks of a process share a module, because it contains definitions; it then runs only once."""
+    """Whether all ranks of a process share a module, because it contains definitions, so that it runs only once."""
     return module in _SHARED
 
 
@@ -86,7 +86,7 @@ def forget_modules() -> None:
 
 
 def source_lines(names: Iterable[str]) -> list[str]:
-    """Return a line per user's definition among the names: its name and the SHA-256 of its module's source.
+    """Return a line per name of a user's definition in ``names``: the name and SHA-256 of the module's source.
 
     The digest does not cover modules that the user's module imports.
 
@@ -131,7 +131,7 @@ class Registry(Generic[Thing]):
         """Class or function decorator: ``@KINDS.register("ucie")``.
 
         ``definition``: the user's class or function, if the decorated object was made from it. A definition whose
-        module runs again replaces the first one; a definition in a copy of the module under another name does not.
+        module runs again replaces the first definition; a copy of the module under another name changes nothing.
 
         Raises:
             TypeError: for an object that is no definition of this sort, such as a class in place of an instance.
@@ -162,7 +162,7 @@ class Registry(Generic[Thing]):
             raise TypeError(f"{got}; must be a class of {self._classes_of.__name__}")
 
     def names(self) -> list[str]:
-        """All names except dotted ones, sorted. No module is imported."""
+        """All names except dotted names, sorted. No module is imported."""
         return sorted(self._modules.keys() | {name for name in self._entries if not _is_module(name)})
 
     def get(self, name: str) -> Thing:
@@ -183,9 +183,9 @@ class Registry(Generic[Thing]):
         raise UnknownName(text + how)
 
     def loaded(self, name: str) -> Thing | None:
-        """Return the definition called ``name``; None if it is in a user's module that has not been imported.
+        """Return the definition called ``name``; None if no imported module defines ``name``.
 
-        For names in messages between processes, which must not select a user's code to run.
+        Use this for names in messages between processes: a message must not cause a user's code to run.
         """
         self._import_built_in(name)
         entry = self._entries.get(name)
@@ -258,7 +258,7 @@ def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
 
 
 def _import_module(name: str) -> str:
-    """Import the module ``name``; return "", or the reason if it cannot be imported."""
+    """Import the module ``name``; return "", or the reason why the import failed."""
     before = set(sys.modules)
     try:
         importlib.import_module(name)

@@ -48,7 +48,7 @@ class Model(Protocol):
 
 
 class _Outgoing:
-    """The batch being filled for one peer."""
+    """The batch of packets that is being filled for one peer; ``first``: the number of the first packet."""
 
     __slots__ = ("first", "nbytes", "packets")
 
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def reached_ps(self) -> Ps:
-        """The time before which this SIP has sent all its packets."""
+        """The time in ps before which this SIP has run all events, and so has sent all packets."""
         return self._reached_ps
 
     @property
@@ -127,7 +127,7 @@ class Session:
         """Send a packet that arrives at ``arrival_ps``.
 
         Raises:
-            InvariantViolation: when it would arrive earlier than the channel's lookahead or a promise allows.
+            InvariantViolation: when the packet would arrive earlier than the channel's lookahead or a promise allows.
         """
         spec = self._channels[channel]
         src, dst, delay_ps, _ = spec
@@ -158,7 +158,7 @@ class Session:
         packets had one channel with the highest number.
 
         Raises:
-            InvariantViolation: when it would arrive earlier than the least chain of channels or a promise allows.
+            InvariantViolation: when the packet would arrive earlier than the chain of channels or a promise allows.
         """
         delay_ps = self._chain_delays_ps[dst]
         sent_ps = max(self.engine.now_ps, self._send_bound_ps)
@@ -171,7 +171,7 @@ class Session:
 
     @cached_property
     def _chain_delays_ps(self) -> list[Ps | None]:
-        """The least delay of a chain of channels from this SIP, by destination; None without a chain."""
+        """The least delay in ps of a chain of channels from this SIP, by destination; None if no chain exists."""
         return least_chains(self.rank, out_channels(len(self._reactions_ps), self._channels), self._reactions_ps)[0]
 
     def _put(self, dst: int, channel: int, arrival_ps: Ps, body: bytes) -> None:
@@ -190,7 +190,7 @@ class Session:
         """Take received packets and hold them until their window. Duplicates are dropped.
 
         Raises:
-            LostPacket: at a gap.
+            LostPacket: when packets before the batch are missing.
             InvariantViolation: for a channel that does not lead from the sender to this SIP.
         """
         src, packets = batch.src, batch.packets
@@ -206,7 +206,7 @@ class Session:
                 heapq.heappush(self._held, (arrival_ps, src, channel, batch.first + index, body))
 
     def grant(self, grant: Grant) -> None:
-        """Accept a window; it starts once :meth:`is_ready`."""
+        """Accept the grant of a window, which may begin once :meth:`is_ready` is true."""
         self._grant = grant
         self.grants += 1
 
@@ -249,7 +249,7 @@ class Session:
             engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
 
     def advance(self, divisor: int = 1) -> Report | None:
-        """Run a batch of events of the window; return the report once its horizon is reached, else None.
+        """Run a batch of events of the window; return the report if the horizon is reached, else None.
 
         ``divisor`` reduces the size of the batch, for slow events between which the caller must poll.
         """
@@ -262,7 +262,7 @@ class Session:
         return self.report()
 
     def report(self) -> Report:
-        """Send all unsent batches; return the report of the current state. Each count is reported once."""
+        """Send all unsent batches; return the report of the current state, with the counts that have changed."""
         model = self.model
         assert model is not None
         for dst in list(self._outgoing):
@@ -298,7 +298,7 @@ def fingerprint(packet: Packet) -> bytes:
 
 
 class ReplayChecker:
-    """Compares the packets of a restarted SIP with the packets that it sent before the restart. Pure.
+    """Compares the packets of a restarted SIP with the packets sent before the restart. Pure.
 
     If they differ, the program is not deterministic and recovery is impossible. The sender ``rank`` compares with its
     packet log, a receiver with the packets that it has taken.

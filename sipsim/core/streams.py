@@ -9,9 +9,9 @@ class LostPacket(RuntimeError):
 
 
 class OutStreams:
-    """Numbers the packets that one SIP sends, and counts them for its next report.
+    """Numbers the packets that one SIP sends, and counts packets for the SIP's next report.
 
-    ``logged``: by destination, how many packets the broker has counted from the log of an earlier incarnation.
+    ``logged``: by destination, the number of packets in the log of earlier incarnations, which the broker has counted.
     """
 
     def __init__(self, logged: dict[int, int] | None = None) -> None:
@@ -20,7 +20,7 @@ class OutStreams:
         self._news: dict[int, int] = {}
 
     def number(self, dst: int, arrival_ps: int) -> int:
-        """The sequence number of the next packet to ``dst``, from 0."""
+        """Count a packet to ``dst`` that arrives at ``arrival_ps``; return its sequence number, from 0."""
         seq = self.counts.get(dst, 0)
         self.counts[dst] = seq + 1
         if seq < self.logged.get(dst, 0):
@@ -62,7 +62,7 @@ class InStreams:
         return known
 
     def news(self) -> tuple[tuple[int, int], ...]:
-        """Return (source, packets taken so far) of each stream that grew since the last call."""
+        """Return (source, packets taken so far) of each stream that has grown since the last call."""
         if not self._changed:
             return ()
         counts = self.counts

@@ -19,7 +19,7 @@ NOT_PLAIN = "must be a plain function: with yield or async, a call does not run 
 
 
 def makes_generator(function: Callable[..., Any]) -> bool:
-    """Whether a call would only make a generator or coroutine, without running the function's code."""
+    """Whether a call of ``function`` would only make a generator or coroutine, without running its code."""
     return any(
         makes(function)
         for makes in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
@@ -27,7 +27,7 @@ def makes_generator(function: Callable[..., Any]) -> bool:
 
 
 def reason_not_callable(function: Callable[..., Any], count: int) -> str:
-    """The reason why a user's function cannot be called with ``count`` positional arguments; "" when it can."""
+    """The reason why a user's function cannot be called with ``count`` positional arguments, or ""."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -52,10 +52,10 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body`` as a greenlet. ``waits_for``: the object it is blocked on; None while it runs or has ended.
+    """One run of ``body`` as a greenlet. ``waits_for``: what the task waits for; None if the task does not wait.
 
-    ``is_server``: the task serves others for the whole run; it never counts as waiting, and need not end.
-    ``span``: the number of the span whose end, at ``since_ps``, released it last (``sipsim.records.recorder``).
+    ``is_server``: the task serves other tasks for the whole run, never counts as waiting, and need not end.
+    ``span``: number of the span whose end, at ``since_ps``, last resumed the task (``sipsim.records.recorder``).
     """
 
     is_server = False
@@ -80,26 +80,26 @@ class Task:
 
     @property
     def frame(self) -> FrameType | None:
-        """The frame in which the task waits; None while it runs, before its start and after its end."""
+        """The frame in which the task waits; None if the task runs, has not started or has ended."""
         found: FrameType | None = self._greenlet.gr_frame
         return found
 
     def resume(self, value: Any = None) -> None:
-        """Run the task until it waits again. Call it from the simulation loop only."""
+        """Run the task until the task waits again. Call this method from the simulation loop only."""
         self.waits_for = None
         self._greenlet.switch(value)
 
     def wait(self, what: object) -> Any:
-        """Block until :meth:`resume`, and return the value passed to it. Call it from the task itself only."""
+        """Block until :meth:`resume`, and return the value passed there. Call this from the task itself only."""
         if PROCESS.is_child:
             refuse_child()
         self.waits_for = what
         return self._loop.switch()
 
     def stop(self) -> None:
-        """End a waiting task that will not be resumed. Call it from the simulation loop only.
+        """End a waiting task that will not be resumed. Call this method from the simulation loop only.
 
-        Without it, the objects in the task's frames are never freed: the garbage collector does not see greenlets.
+        Without this call, objects in the task's frames are never freed: the garbage collector does not see greenlets.
         """
         self._greenlet.throw()
 
@@ -130,4 +130,4 @@ class MakeTask(Protocol):
 
 
 def _nothing() -> None:
-    """Replaces the body of a task once it runs, so that the objects that the body refers to are freed at its end."""
+    """Replaces the body of a running task, so that objects that only the body refers to are freed when it ends."""

@@ -105,7 +105,7 @@ def format_exact_time_ps(ps: int) -> str:
 
 
 def format_time_ps(ps: int) -> str:
-    """Format a time in ps with three decimals in the largest unit that fits: ``1234567`` is ``"1.235 us"``."""
+    """Format a time in ps as text with three decimals and the largest unit that fits, such as ``"1.235 us"``."""
     for unit, scale in (("s", PS_PER_S), ("ms", 10**9), ("us", 10**6), ("ns", PS_PER_NS)):
         if ps >= scale:
             return f"{ps / scale:.3f} {unit}"

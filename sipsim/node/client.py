@@ -1,7 +1,7 @@
 """The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
 
-An engine passes in received frames, and a ``Mail`` by which the client sends. One process for all SIPs and one process
-per SIP differ only in these. A subclass defines the simulated system.
+The engine of a run passes received frames to the client, and a ``Mail`` by which the client sends. The client is the
+same if one process simulates all SIPs or each SIP has a process. A subclass defines the simulated system.
 """
 
 from collections.abc import Callable
@@ -46,13 +46,13 @@ POLL_NS = 250_000_000
 
 
 class SyncClient:
-    """One rank's protocol state. A subclass sets ``session`` and implements the abstract methods (NotImplementedError).
+    """The protocol state of one rank. A subclass sets ``session`` and implements the methods that raise here.
 
-    ``interrupted()`` polls between batches of events and returns whether the window must end, as after an ``Abort``.
-    ``colocate`` is called when the broker changes its advice to share a processor.
+    ``interrupted()`` polls the mail between batches of events; it returns whether the window must end, as at ``Abort``.
+    ``colocate(together)`` is called when a grant changes whether to share a processor.
 
-    ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: a window is granted, and packets
-    of peers that the grant requires are missing. ``log``: the packet log if ranks can be restarted, else None; set it
+    ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: whether a granted window still
+    waits for packets of peers. ``log``: the packet log if ranks can be restarted, else None; set it
     before :meth:`join`.
     """
 
@@ -90,7 +90,7 @@ class SyncClient:
         raise NotImplementedError
 
     def start_program(self) -> None:
-        """Run the program at time 0 until it first waits."""
+        """Run the program at time 0 until the program first waits."""
         raise NotImplementedError
 
     def outcome(self) -> bytes:
@@ -133,7 +133,7 @@ class SyncClient:
                 raise
 
     def handle(self, frame: bytes) -> None:
-        """Process one message and run what it permits. A failure is reported to the broker, never raised."""
+        """Process one message; run the window if it can begin. Failures are reported to the broker, never raised."""
         try:
             self._dispatch(self._decoded(frame))
         except BaseException as error:
@@ -146,7 +146,7 @@ class SyncClient:
             self._answer(partial=True)
 
     def _defer_failure(self, failed: Failed) -> None:
-        """Report a failure that other SIPs may find too, and stop at its time until they have run up to it."""
+        """Report a failure that another SIP may find earlier, and stop until all SIPs have run up to that time."""
         report = self.session.return_grant()
         self._send(replace(failed, deferred=True))
         self._send(replace(report, next_ps=failed.now_ps + 1))
@@ -154,7 +154,7 @@ class SyncClient:
     def handle_within_window(self, frame: bytes) -> bool:
         """Handle a message that need not wait for the window's end; return whether it was handled.
 
-        Only ``Rejoined`` is handled within a window: a restarted peer needs its packets while this SIP computes.
+        Only ``Rejoined`` is handled within a window: a restarted peer needs packets of this SIP before the window ends.
         """
         try:
             message = decode_for_sip(frame)
@@ -180,7 +180,7 @@ class SyncClient:
             self._interrupted()
 
     def _report_progress(self) -> bool:
-        """Report progress to the broker if a report is due; return whether it was. Resent packets count too."""
+        """Report progress to the broker if a progress report is due; return whether one was due."""
         now_ns = perf_counter_ns()
         is_due = now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS
         if is_due:
@@ -304,7 +304,7 @@ class SyncClient:
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time since the last report: (simulating, sending). The sending of a report counts in the next one."""
+        """Host time in ns since the last report: (simulating, sending). Sending a report counts in the next report."""
         in_window_ns = self._sending_ns
         run_ns, send_ns = perf_counter_ns() - self._window_ns - in_window_ns, self._carried_ns + in_window_ns
         self._carried_ns = self._sending_ns = 0

@@ -17,7 +17,7 @@ _SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for packag
 
 
 class Failure(NamedTuple):
-    """A described failure: ``kind`` of ``ERROR_KINDS``; ``detail``: a traceback or ""; ``blames``: see ``Failed``."""
+    """A described failure: ``kind``: of ``ERROR_KINDS``; ``detail``: traceback or ""; ``blames``: as in ``Failed``."""
 
     kind: str
     message: str
@@ -51,7 +51,7 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
 
 
 def _named(cause: Any, at: str, on_pe: tuple[int, int]) -> Failure:
-    """Return the failure for an error class that defines its kind."""
+    """Return the failure for an error whose class defines the kind. ``at``: place and time, for the message."""
     if issubclass(type(cause), LostPacket):
         return Failure("lost_packet", f"{cause} {at}", "")
     cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)

@@ -13,8 +13,8 @@
     random:7:3       three faults of SIPs, drawn with seed 7
     link:0.E@30us:50us   the link at port E of SIP 0 goes down at 30 us, and resumes 50 us later
 
-``@join`` in place of a time: before the SIP joins. A fault of a SIP applies to its first process; ``kill:2@30us#1`` to
-the process that replaces it, incarnation 1. ``--resume`` starts every SIP once more; other faults are not repeated.
+``@join`` in place of a time means before the SIP joins. A fault of a SIP applies to the first process of the SIP;
+``kill:2@30us#1`` applies to incarnation 1. ``--resume`` starts a new incarnation of every SIP.
 """
 
 import itertools
@@ -62,7 +62,7 @@ class BadFault(ValueError):
 class Fault:
     """One injected fault. ``value``: the exit code of ``exit``, the factor of ``slow``.
 
-    ``at_ps``: for a SIP (``JOIN_PS``: before joining) and the broker, simulated time; else wall time since the start.
+    ``at_ps``: simulated time, for a SIP (``JOIN_PS``: before joining) and the broker; else wall time since the start.
     """
 
     kind: str
@@ -225,7 +225,7 @@ class FaultPlan:
                 raise BadFault(f"{str(fault)!r}: there is no host {fault.host!r}; allowed: {', '.join(known)}")
 
     def resumed(self, times: int) -> "FaultPlan":
-        """The plan that remains after ``times`` resumes of the run, each of which starts every SIP once more."""
+        """Return the faults that remain after ``times`` resumes; each resume starts a new incarnation of every SIP."""
         sips = [fault for fault in self._faults if fault.kind in SIP_KINDS and fault.incarnation >= times]
         return FaultPlan(replace(fault, incarnation=fault.incarnation - times) for fault in sips) if times else self
 
@@ -239,7 +239,7 @@ class FaultPlan:
         return tuple(fault for fault in of_sips if (fault.rank, fault.incarnation) == (rank, incarnation))
 
     def for_broker(self) -> int | None:
-        """The simulated time in ps at which the broker is killed; None for no such fault."""
+        """The simulated time in ps at which the broker is killed; None if no fault kills the broker."""
         return next((fault.at_ps for fault in self._faults if fault.kind == "broker"), None)
 
     def for_launcher(self) -> tuple[Fault, ...]:
@@ -276,7 +276,7 @@ class FaultHook:
         self._execute = execute
 
     def execute_due(self, now_ps: Ps) -> None:
-        """Execute the faults due at ``now_ps``, once all events before it have run. ``JOIN_PS``: before joining."""
+        """Execute the faults due at ``now_ps`` (``JOIN_PS``: before joining), after all earlier events have run."""
         while self._pending and self._pending[0].at_ps <= now_ps:
             fault = self._pending.pop(0)
             note(f"fault {fault} is injected")
@@ -292,7 +292,7 @@ class FaultHook:
         self.execute_due(JOIN_PS)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """Run events as ``Engine.run_before``, stopping at every fault; a fault after the last event never executes."""
+        """Run events as ``Engine.run_before``, but stop at every fault; a fault after the last event never executes."""
         at_ps = self._pending[0].at_ps if self._pending else None
         if at_ps is None or (horizon_ps is not None and at_ps >= horizon_ps):
             return self._run_slowly(horizon_ps, most_events)

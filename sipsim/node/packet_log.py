@@ -1,10 +1,10 @@
 """Packet log: a file of the packets that one SIP has sent, for restarted peers and for the SIP's own restart.
 
-A record is a batch to a peer, or a mark. A mark at ``t`` states that all packets sent before ``t`` precede it. Each
+A record is a batch to a peer, or a mark: all packets sent before the time of a mark are in the records before it. Each
 record's checksum continues the checksum of the record before it, and the first continues the checksum of the header,
 which names plan and rank. So a record is valid only if all records before it are. When the file is opened, it is
 truncated at the first record that is damaged or does not belong there. The log survives a crash of its process but not
-of its host, as it is never synced. The restarted SIP sends packets that the file lacks again, without a comparison.
+of its host, as it is never synced. Packets that the file lacks are sent again by the restarted SIP, and not compared.
 
 The new process of a restarted SIP writes a new file, which starts as a copy and replaces the old one. So an old process
 that still runs on a disconnected host writes to a file that is no longer read.
@@ -44,7 +44,7 @@ class PacketLog:
     """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal the digest in the file.
 
     ``logged``: by destination, :func:`fingerprint` of each packet that the file contained when it was opened.
-    ``logged_ps``: its last mark. ``notice``: one line about a damaged part that was cut off, or "".
+    ``logged_ps``: the last mark in the file. ``notice``: a line about a damaged part that was cut off, or "".
 
     Raises:
         ConfigError: when the file belongs to another plan, or cannot be read or written.
@@ -126,7 +126,7 @@ class PacketLog:
             data = data[written:]
 
     def _put_mark(self) -> None:
-        """Append the last mark; earlier marks without a batch in between are redundant."""
+        """Append the last mark if it is new. Earlier marks since the last batch are redundant and not written."""
         if self._mark_ps is not None:
             self._put(_MARK, _TIME.pack(self._mark_ps))
             self._mark_ps = None
@@ -137,7 +137,7 @@ class PacketLog:
         self._unwritten += (head, _CRC.pack(self._crc), body)
 
     def batches(self, dst: int, first: int = 0) -> Iterator[bytes]:
-        """The frames of all batches to ``dst`` that contain packet ``first`` or a later one, in order.
+        """Yield the frames of all batches to ``dst`` that contain packet ``first`` or a later packet, in order.
 
         Raises:
             OutputError: when the file was damaged since it was opened.

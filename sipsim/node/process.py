@@ -23,7 +23,7 @@ from sipsim.records.dump import dump_as_text
 from sipsim.records.job import Job
 
 POSITION_SIGNAL = signal.SIGUSR2
-"""Requests the position of each task from a SIP's process; all other processes of a run ignore it."""
+"""Signal that requests the position of each task from a SIP's process; all other processes of a run ignore it."""
 LOST_BROKER_EXIT = 4
 """The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
@@ -32,7 +32,7 @@ Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClien
 def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, reply: Callable[[str], None] | None = None) -> int:
     """Simulate a SIP to the end of the run; return the process's exit code.
 
-    ``reply``: takes the text of the tasks' positions at each ``POSITION_SIGNAL``; None: the signal is not handled.
+    ``reply``: called with the text of the tasks' positions at each ``POSITION_SIGNAL``; None if nobody requests them.
     """
 
     def make(mail: SipMail, interrupted: Callable[[], bool], colocate: Callable[[bool], None]) -> SipNode:
@@ -98,7 +98,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
 
 
 def _await_refusal(mail: SipMail) -> None:
-    """Wait until the broker has the failure; else the launcher may see the exit first and report it as the cause."""
+    """Wait until the broker has the failure. Otherwise the launcher may report the process's exit as the cause."""
     with contextlib.suppress(Disconnected, BadFrame):
         while not isinstance(decode_for_sip(mail.recv_control()), Refused):
             pass

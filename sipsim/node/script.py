@@ -60,7 +60,7 @@ def check_script(path: Path) -> None:
     """Check, before any process starts, that a script compiles and mentions ``worker``.
 
     Raises:
-        ConfigError: with the line of the mistake.
+        ConfigError: when the check fails, or the file cannot be read; the message gives the line of a syntax error.
     """
     try:
         source = read_limited(path, MAX_SCRIPT_BYTES)
@@ -79,7 +79,7 @@ def check_script(path: Path) -> None:
 
 
 class ScriptTask(Task):
-    """A task of a script, or of a kernel that it launched, which runs inside ``namespace``."""
+    """A task of a script, or of a kernel that the script launched, which runs inside ``namespace``."""
 
     def __init__(self, *args: Any, namespace: "ScriptNamespace", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,10 +95,10 @@ class ScriptTask(Task):
 
 
 class ScriptNamespace:
-    """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
+    """The interpreter state that one rank's script may change: modules, ``sys.argv``, ``sys.path``, random states.
 
-    The rank's kernels run in this namespace too. It is entered when a task of the rank runs and left only when a task
-    of another rank in this process runs, or at the end, since a switch costs more than a task's turn. The random
+    The rank's kernels run in this namespace too. A namespace is entered when a task of the rank runs and left only when
+    a task of another rank runs, or at the end, since a switch costs more than a task's turn. The random
     generators are seeded with (seed, rank), so that a script that never seeds them is repeatable too.
     """
 
@@ -118,7 +118,7 @@ class ScriptNamespace:
         self._foreign: set[str] = set()
 
     def enter(self) -> None:
-        """Install this rank's state before its code runs; no-op if it is installed."""
+        """Install this rank's state before the rank's code runs; no-op if the state is installed already."""
         if self._outside is not None:
             return
         leave_namespace()
@@ -220,7 +220,7 @@ def is_shared(name: str, module: ModuleType) -> bool:
 
 
 def submodules(modules: Mapping[str, ModuleType]) -> list[tuple[ModuleType, str, ModuleType]]:
-    """Return (package, attribute, module) for each of the modules that is an attribute of its package."""
+    """Return (package, attribute, module) for each of ``modules`` that its package has as an attribute."""
     parts = ((name.rpartition("."), module) for name, module in modules.items())
     within = [(sys.modules.get(package), own, module) for (package, _, own), module in parts if package]
     return [(package, own, module) for package, own, module in within if package and vars(package).get(own) is module]

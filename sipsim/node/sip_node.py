@@ -39,7 +39,7 @@ class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     ``broker`` and ``endpoint``: endpoints of the broker and of this SIP; a TCP port may be ``*``.
 
-    ``shared_cpu_seed``: any number, the same for all SIPs of a run on this host; None: never share a processor.
+    ``shared_cpu_seed``: any number, equal for all SIPs of a run on this host; None if they never share a processor.
     ``keys``: the CURVE keys of this SIP; None if only processes of this user can connect.
     ``packet_log_dir``: folder of the packet logs, for restarts; "" for no log.
     ``artifact_dir``: the rank's artifact folder, which its process makes; "" for no artifacts.
@@ -193,7 +193,7 @@ class SipNode(SyncClient):
 
 
 def run_digest(plan_digest: str, job: Job) -> str:
-    """SHA-256 of plan, job and the sources of script and collective, which must be equal in all processes of a run."""
+    """SHA-256 of plan, job, and sources of script and collective; equal in all processes that may join one run."""
     shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]

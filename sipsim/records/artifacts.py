@@ -1,4 +1,4 @@
-"""Artifact folder of a rank: files that its process writes for the launcher, under any names.
+"""Artifact folder of a rank: files that the rank's process writes for the launcher, under any names.
 
 The launcher finds the files in ``rank_folder`` of the run's private folder, including files of ranks on other hosts.
 Names must be text without control characters, at most ``MOST_FOLDERS`` folders deep; other files are not transferred.
@@ -34,7 +34,7 @@ def made(folder: str, *below: str) -> Path:
     """Return a rank's artifact folder, or a folder below it, after creating it if necessary.
 
     Raises:
-        OutputError: when it cannot be created, or the rank has no artifact folder (``folder`` is "").
+        OutputError: when the folder cannot be created, or the rank has no artifact folder (``folder`` is "").
     """
     if not folder:
         raise OutputError("this rank has no artifact folder, so its files would not reach the launcher")

@@ -22,14 +22,14 @@ INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib
 
 
 CRASH = "Fatal Python error: "
-"""The start of Python's report of a crash."""
+"""The start of the line by which Python's fault handler reports a crash."""
 _CRASH_FRAME = re.compile(r'  File "(.*)", line ([0-9]+) in .*')
 CodeLine = tuple[str, int]
 """File and line of code; "" and 0 if unknown."""
 
 
 class CodePlace(NamedTuple):
-    """A line of user code; "" and 0 if unknown. ``word``: the function of ``tl`` that it calls, or ""."""
+    """A line of user code; "" and 0 if unknown. ``word``: the function of ``tl`` that the line calls, or ""."""
 
     file: str = ""
     line: int = 0
@@ -80,7 +80,7 @@ def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | Non
 
 
 def user_line(frame: FrameType | None) -> CodeLine:
-    """Return file and line of the innermost user code among a frame and its callers; "" and 0 for none. Fast."""
+    """Return file and line of the innermost user code among a frame and its callers; ("", 0) if there is none."""
     while frame is not None:
         filename = frame.f_code.co_filename
         if _known_users[_source(frame) if filename[:1] == "<" else filename]:
@@ -90,7 +90,7 @@ def user_line(frame: FrameType | None) -> CodeLine:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return ``file:line`` of the innermost user code that an exception passed through; "" if there is none."""
+    """Return ``file:line`` of the innermost user code that an exception passed through, or ""."""
     users = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(trace_of(error))
@@ -100,7 +100,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def users_traceback(error: BaseException, with_own: bool = True) -> str:
-    """Return the traceback without the simulator's frames. If there are no others: all (``with_own``), or ""."""
+    """Return the traceback without the simulator's frames; if no frame is left, all (``with_own``) or ""."""
     frames = traceback.extract_tb(trace_of(error))
     users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
     if not users and not with_own:
@@ -126,7 +126,7 @@ def trace_of(error: BaseException) -> TracebackType | None:
 
 
 def working_folder() -> str:
-    """Return the working folder, for paths in messages; "" if it was deleted."""
+    """Return the working folder, for paths in messages; "" if the folder was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -145,7 +145,7 @@ _known_users = _KnownUsers()
 
 
 def shown(file: str, line: int, folder: str = "") -> str:
-    """Return ``file:line`` for messages: relative to ``folder``, else the last folder and the name; "" for no file."""
+    """Return ``file:line`` for messages: relative to ``folder``, else with the last folder only; "" without a file."""
     if not file:
         return ""
     path = Path(file)
@@ -155,7 +155,7 @@ def shown(file: str, line: int, folder: str = "") -> str:
 
 
 def _source(frame: FrameType) -> str:
-    """Return the file of a frame's code; for generated code such as a dataclass's ``__init__``, its module's file."""
+    """Return the file of a frame's code; for generated code such as a dataclass's ``__init__``, the module's file."""
     filename = frame.f_code.co_filename
     if not filename.startswith("<"):
         return filename

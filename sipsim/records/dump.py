@@ -19,12 +19,12 @@ Place = tuple[int, int, int]
 
 
 def place_name(place: Place) -> str:
-    """Return a place as text; only the rank if it is on no PE."""
+    """Return a place as text; only the rank if the place is on no PE."""
     return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 
 class QueueEnd(msgspec.Struct, frozen=True):
-    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and its receive ring."""
+    """One end of a queue pair: the PE, the four pointers (ADR-0023 D2) and the receive ring."""
 
     rank: Annotated[int, no_time("The SIP of this end.")]
     cube: Annotated[int, no_time("The cube of this end.")]
@@ -42,7 +42,7 @@ class QueueEnd(msgspec.Struct, frozen=True):
 
 
 class QueueState(QueueEnd, frozen=True):
-    """One end of a queue pair, with its peer and further state for reports.
+    """One end of a queue pair, with the PE of the other end (``peer``) and further state for reports.
 
     ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: for each slot of this PE's ring whose message was taken,
     the name of its handle; "" while the message is being read. ``generation``: distinguishes rings at one address; the
@@ -62,7 +62,7 @@ class QueueState(QueueEnd, frozen=True):
 
     @property
     def unread(self) -> int:
-        """Messages that have arrived and were not received."""
+        """The number of messages that have arrived at this end and that no recv has taken."""
         return self.peer_head_cache - self.my_tail - len(self.in_use)
 
 
@@ -77,10 +77,10 @@ class Waiting(NamedTuple):
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended. ``op`` (send, recv or ""): it waits on any of the queues of ``directions``.
+    """A task that has not ended. ``op``: send or recv, if the task waits on any queue of ``directions``, else "".
 
-    ``file`` (absolute) and ``line``: its code position, "" and 0 if unknown; ``word``: the function of ``tl`` that it
-    has called. ``waits_for`` is "" for a task that runs. ``is_server``: it may wait forever without being hung.
+    ``file`` (absolute) and ``line``: code position, "" and 0 if unknown; ``word``: the function of ``tl`` that the task
+    has called. ``waits_for`` is "" if the task runs. ``is_server``: the task may wait forever without being hung.
     """
 
     place: Place
@@ -95,10 +95,10 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class BlockedResource(msgspec.Struct, frozen=True):
-    """A hardware resource that cannot proceed before another one does, such as a channel of a router.
+    """A hardware resource that waits for another hardware resource, such as a channel of a router.
 
-    Example of a name: ``SIP 2 eth8 receiver 0``; of a text: ``8 of its 8 slots hold packets``. If a name occurs several
-    times, any one of its ``waits_for`` lets it proceed.
+    Example of a name: ``SIP 2 eth8 receiver 0``; of a text: ``8 of its 8 slots hold packets``. If several
+    entries have one name, that resource proceeds when any one of their ``waits_for`` does.
     """
 
     name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
@@ -111,7 +111,7 @@ class BlockedResource(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP. ``calls``: by group, how many collectives its host script has called;
+    """The queues and tasks of one SIP. ``calls``: by group, number of collectives that the script has called;
     ``open_calls``: the calls that have not ended. ``blocked``: blocked hardware resources of the chip. ``has_ipcq``:
     whether the chip has IPCQ queues.
     """
@@ -133,7 +133,7 @@ _DUMP = msgspec.json.Decoder(SipDump)
 
 
 def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -> TaskState:
-    """Return the state of a task of SIP ``rank``. ``frame``: its innermost frame, for the position of its code."""
+    """Return the state of a task of SIP ``rank``. ``frame``: the innermost frame of the task, for its position."""
     reason, where = task.waits_for, code_place(frame, chip_file)
     waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
     waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED

@@ -9,8 +9,8 @@ from sipsim.core.fields import no_time, simulated_time
 
 
 class MeasuredRow(NamedTuple):
-    """A row to explain. ``iterations``: start and end of each, in ps. ``runs``: by participating rank, the number of
-    the row's collective on that rank; empty for a whole run.
+    """A row to explain. ``iterations``: (start, end) of each iteration, in ps. ``runs``: by participating rank, the
+    number of the row's collective on that rank; empty if the row is a whole run.
     """
 
     iterations: Sequence[tuple[int, int]]
@@ -28,7 +28,7 @@ class TimePart(msgspec.Struct, frozen=True):
 
 
 class PathStep(msgspec.Struct, frozen=True):
-    """A span on the critical path. Its parts add up to its duration."""
+    """A span on the critical path. The parts add up to the duration of the span."""
 
     rank: Annotated[int, no_time("The SIP on which the span ended.")]
     where: Annotated[str, no_time("The component; for a message, the components of its sender and its receiver.")]

@@ -33,8 +33,8 @@ class JobRequest(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A user's request for a run; fields are named as the launcher's options. Without a script, the chip kind checks
     the request and makes the :class:`Job`.
 
-    ``collective``: None for the chip's default. Either ``sizes``, in bytes, or ``n_elems`` is given. ``algorithm``:
-    the names of ``--algorithm``, or ``auto`` or ``all``; None: from the config. ``group``, ``root``, ``layout`` (cubes
+    ``collective``: None means the chip's default. Either ``sizes``, in bytes, or ``n_elems`` is given. ``algorithm``:
+    the names of ``--algorithm``, or ``auto`` or ``all``; None if not given. ``group``, ``root``, ``layout`` (cubes
     and PEs) and ``in_place``: the values of these flags; "" or None if not given. ``size_source``: the origin of the
     sizes, for messages; ``has_default_size``: the user gave no sizes.
     """
@@ -52,16 +52,16 @@ class JobRequest(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """The names of ``--algorithm``; empty: the algorithm is taken from the config."""
+        """The names of ``--algorithm``; empty if the algorithm is taken from the config."""
         return self.algorithm or ()
 
 
 class Job(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The job that all SIPs run: a script, or a ``collective`` ("" for the default one).
+    """The job that all SIPs run: a script, or a ``collective`` ("" for the default collective).
 
-    ``n_elems``: one run each; elements per cube, or per unit of a collective over a group. A collective over groups
+    ``n_elems``: per run, elements per cube, or per unit of a collective over a group. A collective over groups
     runs the ``algorithms`` of each size one after the other, in all ``groups`` at the same time. ``groups``: SIPs of
-    each group; empty: one group of all SIPs. ``root``: the root's rank in each group. ``layout``: cubes and PEs of the
+    each group; empty if all SIPs are one group. ``root``: root's rank in each group. ``layout``: cubes and PEs of the
     tensors. ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
     """
 

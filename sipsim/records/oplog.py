@@ -25,9 +25,9 @@ from sipsim.records.artifacts import made
 
 
 class LineFile:
-    """A text file in a rank's artifact folder, flushed after each line, so that it contains the lines before a crash.
+    """A text file in a rank's artifact folder, flushed after each line, so that no line before a crash is lost.
 
-    ``what``, ``flag``: its contents and the flag that requests it, for messages.
+    ``what``: what the file contains; ``flag``: the option that requests the file; both for messages.
     """
 
     def __init__(self, path: Path, what: str, flag: str) -> None:
@@ -85,12 +85,12 @@ class OpLog:
         self._most_pending, self._file = 1, file
 
     def note(self, record: tuple[Any, ...]) -> None:
-        """Write a record that is not an operation to the file only; it is neither counted, stored nor hashed."""
+        """Write a record that is not an operation to the file only. The record is not counted, stored or hashed."""
         if self._file is not None:
             self._file.write(line(record))
 
     def append(self, record: tuple[Any, ...]) -> None:
-        """Log one operation: kind, start and end in ps, cube, PE, and the fields of its kind."""
+        """Log one operation as a record: kind, start and end in ps, cube, PE, and the fields of the kind."""
         self._pending.append(record)
         if len(self._pending) >= self._most_pending:
             self._flush()
@@ -150,7 +150,7 @@ def record_kind(kind: str, *fields: str) -> str:
 
 
 def definer_of(kind: str) -> str:
-    """Return the module that defines a kind of record; of several, the first by name."""
+    """Return the module that defines a kind of record; of several modules, the first by name."""
     return min(FIELDS.modules[kind])
 
 

@@ -1,15 +1,15 @@
 """The recorder of one SIP: spans of simulated time with their causes, op log and trace.
 
-A span is an interval of simulated time that a component spends on one operation. Its *cause* is the span that released
-it, as (rank, number); number 0 is the start of the run, at time 0. A span starts when its cause ends. A *wait* is a
-span in which a kernel is blocked; it ends when its cause ends. So the chain of causes from any span reaches time 0
+A span is an interval of simulated time that a component spends on one operation. The *cause* of a span is another span,
+as (rank, number), whose end starts the span; number 0 is the start of the run, at time 0. A *wait* is a
+span in which a kernel is blocked; a wait ends when its cause ends. So the chain of causes from any span reaches time 0
 without a gap, across SIPs too.
 
-Spans are numbered when they end, even if they are not stored: packets carry the number of the span that sent them, and
+Spans are numbered when they end, even if spans are not stored: packets carry the number of the span that sent them, and
 a replay after a crash compares the packets' bytes.
 
 ``waited_ps`` always counts the time that kernels wait, in ps, by PE and by the name of the span that ended the wait.
-Concurrent launches use disjoint PEs; at its end, a launch takes the counts of its PEs.
+Concurrent launches use disjoint PEs; at the end of a launch, the counts of its PEs are taken and reset.
 """
 
 from collections import defaultdict
@@ -22,13 +22,13 @@ from sipsim.records.replay import Feed, SecondPass
 
 Ps = int
 Cause = int | tuple[int, int]
-"""A span: its number if it is on this SIP, else (rank, number)."""
+"""A span: the number of a span on this SIP, or (rank, number)."""
 
 
 class Span(NamedTuple):
     """One operation ``name`` of a component, from ``start_ps`` to ``end_ps``.
 
-    ``cause``: (rank, number) of the span that released it. ``facts``: further values; their order depends on the name.
+    ``cause``: (rank, number) of the span whose end started this span. ``facts``: further values, ordered by ``name``.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class PhaseStart(NamedTuple):
-    """The start of a phase: kernel spans of ``component`` after number ``after`` are in ``phase``; "": in no phase."""
+    """The start of a phase: kernel spans of ``component`` after number ``after`` are in ``phase`` ("" for none)."""
 
     component: str
     after: int
@@ -53,8 +53,8 @@ class Recorder:
     """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: store spans, op log records.
 
     ``tracer``: called with a line per send and receive; None without a trace. ``feed``: passes the records to the
-    second pass; None without one. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
-    ``peak_ps``: the time of their multiplications if every cell of the arrays worked in every cycle.
+    second pass, or None. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
+    ``peak_ps``: the time of these commands' multiplications if every cell of the arrays worked in every cycle.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -104,14 +104,14 @@ class Recorder:
         return number
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
-        """Record a span from ``start_ps``, when its cause ended, to ``end_ps``, the current time; return its number."""
+        """Record a span from ``start_ps``, the end of its cause, to ``end_ps``, the current time; return its number."""
         number = self.count = self.count + 1
         if self.spans is not None:
             self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), False, facts))
         return number
 
     def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, before: int) -> int:
-        """Record a kernel's wait until ``end_ps``, the current time and the end of its cause; return its number.
+        """Record a kernel's wait that ends at ``end_ps``, now, with its cause; return the number of the span.
 
         ``before``: the span at whose end the kernel blocked.
         """

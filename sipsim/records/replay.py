@@ -17,12 +17,12 @@ Values = Array | bytes
 
 
 class WrongRecord(Exception):
-    """A record that contradicts other records of the first pass; the message says how."""
+    """Error: a record contradicts other records of the first pass; the message gives the contradiction."""
 
 
 class ReplayPe(Protocol):
-    """One PE in the second pass, as rules use it. Addresses are physical, on the PE's SIP. ``recorded``: the values of
-    the first pass for this record, or None; only for rules that cannot compute them from the record's fields.
+    """One PE in the second pass, as rules use it. Addresses are physical, on the PE's SIP. ``recorded``: values of
+    the first pass for this record, or None; only for rules that cannot compute the values from the record's fields.
     """
 
     recorded: Values | None
@@ -56,7 +56,7 @@ class ReplayPe(Protocol):
 
 
 def read_rows(pe: ReplayPe, address: int, rows: int, row_bytes: int, pitch: int) -> bytes:
-    """Read ``rows`` rows of ``row_bytes`` that begin ``pitch`` bytes apart; return them concatenated."""
+    """Read ``rows`` rows of ``row_bytes`` that begin ``pitch`` bytes apart; return the rows concatenated."""
     return b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
 
 
@@ -96,7 +96,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
             return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
 
     ``values``: the origin of the values. For bytes of memories (``READ``, ``WRITTEN``), a difference may be a race. A
-    record of a kind without a rule ends the second pass of its SIP, and the verdict states this.
+    record of a kind without a rule ends the second pass of the SIP; the verdict then gives the reason.
 
     Raises:
         ValueError: for a kind that already has a rule from another module.
@@ -114,14 +114,14 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
 
 
 def rule_of(kind: str) -> KnownRule | None:
-    """Return the rule for a kind of record; None if there is none."""
+    """Return the rule for a kind of record; None if the kind has no rule."""
     return _RULES.get(kind)
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference that no race explains. ``number``: the record's number in its rank's log, from 1; 0 if the
     difference belongs to no record. ``record``: the record's text, shortened. ``time_ps``: the record's end, or the
-    arrival of a message. ``direction``: the sender's, for a message. ``message``: one line for the user.
+    arrival of a message. ``direction``: of a message, the sender's direction. ``message``: one line for the user.
     """
 
     number: int
@@ -136,9 +136,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the second pass of a SIP, as plain data.
 
-    ``records``: how many were performed again. ``stopped``: the reason for stopping before the last record, or "".
-    ``differences``: how many records differ; ``difference``: the first one. ``races``: reads and writes that raced with
-    other writes, so that their values could not be compared; ``first_race``: the text of one.
+    ``records``: number of records performed again. ``stopped``: the reason for stopping before the last record, or "".
+    ``differences``: number of differences; ``difference``: the first difference. ``races``: number of accesses that
+    raced with other writes, so that their values could not be compared; ``first_race``: the text of the first race.
     """
 
     records: int
@@ -166,8 +166,8 @@ class FreedHandle(weakref.ref[Any]):
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A message that arrived at ``now_ps`` in the slot at ``address``: ``data``, number ``seq`` of the sender's
-    direction, with the ``crc`` that it carries.
+    """A message that arrived at ``now_ps`` in the slot at ``address``. ``seq``: number of the message in the sender's
+    ``direction``. ``crc``: the CRC that the message carries.
     """
 
     now_ps: int
@@ -181,7 +181,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 def message_crc(address: int, seq: int, direction: str, data: bytes) -> int:
-    """Return the CRC-32 of message ``seq`` of its sender's direction, for the slot at ``address``."""
+    """Return the CRC-32 of message ``seq`` in the sender's ``direction``, for the slot at ``address``."""
     return crc32(data, crc32(f"{address} {seq} {direction}".encode()))
 
 
@@ -208,14 +208,14 @@ class SecondPass(Protocol):
 
 
 MakeSecondPass = Callable[[Any], SecondPass]
-"""Makes the second pass of a SIP, from an empty copy of its memory."""
+"""Makes the second pass of a SIP. The argument is an empty copy of the SIP's memory."""
 
 
 class Feed:
     """Queue of records from the first pass to the second pass, in order and in batches.
 
     The feed holds no reference to a handle of a kernel, since TCM space is freed with the last reference to its handle.
-    It holds the handle's array, and a weak reference by which the second pass drops the values of a freed handle.
+    The feed holds the handle's array, and a weak reference by which the second pass drops values of a freed handle.
     """
 
     def __init__(self, second_pass: SecondPass, now: Callable[[], int]) -> None:
@@ -226,8 +226,8 @@ class Feed:
         self._nbytes = 0
 
     def end_operation(self, record: tuple[Any, ...], made: Any, taken_ps: int | None, crc: int) -> None:
-        """Append an operation that has ended. ``made``: the handle that it filled, with ``name`` and ``array``, or the
-        values that it wrote or sent, or None. ``taken_ps``: when its engine took it from its queue, None without
+        """Append an operation that has ended. ``made``: the filled handle, with ``name`` and ``array``, or the values
+        written or sent, or None. ``taken_ps``: when the engine took the command from its queue, or None without
         queues. ``crc``: :func:`message_crc` of a message, else 0.
         """
         values, freed = made, None

@@ -1,6 +1,6 @@
-"""The report of a rank: its runs, the usage counters of its SIP, its launches, and CPU time and memory of its process.
+"""The report of a rank: its runs, usage counters of its SIP, launches, and CPU time and memory of the process.
 
-It is plain data, part of a rank's outcome. No simulated result depends on CPU time or memory.
+The report is plain data, part of a rank's outcome. No simulated result depends on CPU time or memory.
 """
 
 import time
@@ -26,8 +26,8 @@ MOST_LAUNCHES = 10_000
 class KernelUse(NamedTuple):
     """The time of the kernels of launches that have ended.
 
-    ``kernels``: their number. ``kernel_ps``: sum of their run times. ``launch_ps``: sum over kernels of the duration of
-    the kernel's launch. ``waited_ps``: their waiting time by the command that they waited for.
+    ``kernels``: number of kernels. ``kernel_ps``: sum of their run times. ``launch_ps``: sum over kernels of the
+    duration of the kernel's launch. ``waited_ps``: waiting time of all kernels, by awaited command.
     """
 
     kernels: int = 0
@@ -37,12 +37,12 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of its collective on the SIP; None for a launch by ``torch.launch``.
+    """A launch that has ended. ``run``: the index of the collective on the SIP; None if launched by ``torch.launch``.
 
-    ``start_ps``, ``end_ps``: as the host sees them. ``kernels_ps``: start of the first kernel and end of the last one;
-    None without kernels. ``target_ps``: the start time that IO_CPU has set, or None; ``late_ps``: by how much the
-    latest kernel missed it. ``pes``: a text of :func:`places_text`. ``busy_ps``: the time of its kernels, summed, by
-    the commands that they waited for.
+    ``start_ps``, ``end_ps``: times at the host. ``kernels_ps``: start of the first kernel and end of the last kernel;
+    None without kernels. ``target_ps``: the start time that IO_CPU has set, or None; ``late_ps``: how long after
+    ``target_ps`` the last kernel started. ``pes``: the PEs, as :func:`places_text` writes them. ``busy_ps``: time of
+    all kernels in ps, by the command that the kernels waited for.
     """
 
     name: str
@@ -103,7 +103,7 @@ class PeakMemory:
 
 
 def pss_mib() -> float:
-    """Return the proportional set size (PSS) of this process in MiB; 0 if the system does not report it.
+    """Return the proportional set size (PSS) of this process in MiB; 0 if the system does not report the size.
 
     The file is read without psutil, whose import takes about 15 ms in each SIP process.
     """
@@ -124,7 +124,7 @@ TL_WORDS = {
     "pe_cpu.issue": "issue",
     "pe_scheduler.queue": "full queue",
 }
-"""The names in ``tl`` of commands whose spans and records have another name."""
+"""By the name of a span or record, the name of the command in ``tl`` where the names differ."""
 
 
 class LinkUse(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class TlbUse(msgspec.Struct, frozen=True):
 
 
 class StackUse(msgspec.Struct, frozen=True):
-    """The HBM with the most traffic: its cube, bytes over all its ports, and number of slices used."""
+    """The HBM with the most traffic. ``nbytes``: bytes over all ports. ``slices``: number of slices used."""
 
     cube: str
     nbytes: int
@@ -163,7 +163,7 @@ class EngineUse(msgspec.Struct, frozen=True):
     these PEs, with or without a product.
 
     ``commands_ps``: the time of PE_GEMM's commands by stage (``sipsim.chips.ahbm.gemm.pipeline``).
-    ``peak_ps``: the time of their multiplications if every cell of the arrays worked in every cycle.
+    ``peak_ps``: the time of these commands' multiplications if every cell of the arrays worked in every cycle.
     """
 
     pes: int
@@ -204,19 +204,19 @@ class Unread(NamedTuple):
 
 
 SEND_RECV = "send_recv"
-"""The name under which a message between two ranks is listed among collectives."""
+"""The collective's name in the record of a message between two ranks."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One collective on one rank. ``spans_ps``: start and end of each timed iteration. ``kernels_ps``: per iteration,
-    start of its first kernel and end of its last one; None without kernels on this rank.
+    start of the first kernel and end of the last kernel; None without kernels on this rank.
 
     ``busbw``: ratio of bus bandwidth to algorithm bandwidth, as (numerator, denominator). ``values``: as in
     :class:`~sipsim.collectives.call.Call`. ``wrong``: None if this rank did not check. ``usage``: up to the
-    collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: its number in
-    the group. ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: PEs per SIP of
+    collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: number of the
+    call in the group. ``run``: number on this rank, by start; None means the index. ``workers``: PEs per SIP of
     the schedule, 0 for an algorithm without a schedule. ``in_place``: source and result are one tensor. ``row``: the
-    name of the row start before it, "" in the job's rows; None: no row start directly precedes it.
+    name of the row start just before the collective, "" in the job's rows; None without a row start.
     """
 
     collective: str
@@ -242,7 +242,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry of a SIP in ``ranks`` of result files; the SIP reports it at its end."""
+    """The entry of a SIP in ``ranks`` of result files, which the SIP reports at its end."""
 
     rank: Annotated[int, no_time("The number of the SIP.")]
     pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]
@@ -279,12 +279,12 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankRow, frozen=True, kw_only=True):
-    """The report of a SIP to the launcher at its end: its entry of ``ranks``, and data for other parts of the result.
+    """The report of a SIP to the launcher at the end: the entry in ``ranks``, and data for other parts of the result.
 
-    ``runs``: the records of its collectives. ``calls``: the collectives that it called. ``unread``: messages that it
-    has not received. ``left``: servers with unfinished work. ``usage``: usage counters, per run of the built-in job or
-    for the whole run of a script. ``launch_records``: its first launches. ``verdict``: result of its second pass.
-    ``read``: paths of the user's config keys that it read. The launcher sets ``restarts``.
+    ``runs``: the records of the SIP's collectives. ``calls``: the collectives that the SIP called. ``unread``: messages
+    not received. ``left``: servers with unfinished work. ``usage``: usage counters, per run of the built-in job or
+    for the whole run of a script. ``launch_records``: the first launches. ``verdict``: result of the second pass.
+    ``read``: paths of the user's config keys that the SIP read. The launcher sets ``restarts``.
     """
 
     runs: tuple[RunRecord, ...]

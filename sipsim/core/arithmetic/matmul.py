@@ -35,7 +35,7 @@ def widened(values: Array, dtype: DType) -> Array:
 def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array | None = None) -> Array:
     """Multiply as :func:`matmul`, with operands converted by :func:`widened`, such as parts of larger matrices.
 
-    ``bound``: at least the product of the operands' :func:`integer_bound`; it affects the speed only, not the result.
+    ``bound``: at least the product of the operands' :func:`integer_bound`; affects the speed only, not the result.
     """
     if not dtype.is_float:
         return _integers(a, b, bound * a.shape[1], start)
@@ -71,7 +71,7 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
 
 
 def _integers(a: Array, b: Array, bound: float, start: Array | None) -> Array:
-    """Multiply integers, with sums modulo 2**32 in any order. Unsigned, since signed overflow is undefined in C."""
+    """Multiply integers modulo 2**32, in any order; with unsigned numbers, since signed overflow is undefined in C."""
     if bound <= _EXACT_F64:
         total = (a @ b).astype(np.int64).astype(np.uint32)
     else:

@@ -20,7 +20,7 @@ F32, I8 = DTYPES["f32"], DTYPES["i8"]
 
 
 class Operation(NamedTuple):
-    """An elementwise operation: ``compute(*operands)`` on arrays of f32 or an integer type; ``operands``: how many.
+    """An elementwise operation: ``compute(*operands)`` on arrays of f32 or an integer type. ``operands``: their number.
 
     ``is_special``: one of the slow functions of PE_MATH. ``is_of_floats``: not defined for integers.
     ``is_comparison``: the result is i8, 1 for true. ``passes``: number of passes of PE_MATH over the elements.
@@ -71,7 +71,7 @@ def _smaller(x: Array, y: Array) -> Array:
 
 
 def _relu(x: Array) -> Array:
-    """The values above 0, else +0; NaN of NaN."""
+    """Return ``x`` where above 0, else +0; NaN where ``x`` is NaN."""
     return np.where(x <= 0, x.dtype.type(0), x)
 
 
@@ -133,7 +133,7 @@ def elementwise(op: str, operands: tuple[Array, ...], dtype: DType) -> Array:
 
 
 _NATIVE_F16 = frozenset({"add", "sub", "mul"})
-"""NumPy's own f16 arithmetic widens to f32 and rounds back, in one pass over memory."""
+"""Operations computed by NumPy in f16: NumPy widens to f32 and rounds back in one pass over memory."""
 
 
 def cast(values: Array, to: DType) -> Array:
@@ -164,7 +164,7 @@ def _to_odd(values: Array) -> Array:
 
 
 def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:
-    """Reduce one axis, which stays with size 1.
+    """Reduce one axis; the result has size 1 along that axis.
 
     The order is a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``, until one
     element is left. For sums, f16 and bf16 values are widened to f32, and the result is f32.

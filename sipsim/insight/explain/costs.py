@@ -1,4 +1,4 @@
-"""Costs of each span of a run: the terms of its work, delays in memories and on shared edges, and the rest."""
+"""Costs of each span of a run: the terms of the span's work, delays in memories and on shared edges, and the rest."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -16,14 +16,14 @@ from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Ca
 from sipsim.records.recorder import Span
 
 Edge = tuple[int, Node, Node, str]
-"""An edge of a SIP, or of a memory on it: the arguments of :meth:`Prices.edge_ps`."""
+"""An edge of a SIP, or of a memory on the SIP, as the arguments of :meth:`Prices.edge_ps`."""
 LateKey = tuple[Any, ...]
 """Key of a delay: (rank, is read, address, bytes) of an access; (rank, from, to) of a transfer; (rank, node, bytes) of
-a message's write to a node. Keys of transfers and message writes may have their end time as a last element."""
+a message's write to a node. Keys of transfers and of message writes may have the end time as a last element."""
 
 
 class SpanWork(NamedTuple):
-    """The price of all spans with equal work: ``calls`` of ``Prices``, ``terms`` on the run's machine, their sum."""
+    """The price of all spans with equal work: ``calls`` of ``Prices``, and ``terms`` on the machine of the run."""
 
     calls: tuple[Call, ...]
     terms: tuple[Term, ...]
@@ -31,8 +31,8 @@ class SpanWork(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """A delay of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` is a wait in a
-    memory.
+    """A delay of a span beyond its work. ``edge``: the edge that the span shared with ``what``; None if ``what`` is a
+    wait in a memory.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Delay(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The duration of a span as its work, its delays and the rest."""
+    """The duration of a span, divided into work, delays and the rest."""
 
     work: SpanWork
     delays: tuple[Delay, ...]
@@ -70,7 +70,7 @@ class Costs:
                     self._late[rank, wait.node, wait.nbytes, wait.end_ps].append(wait)
 
     def of(self, rank: int, span: Span) -> Cost:
-        """Return the cost of a span that is not a wait. Its parts add up to the span's duration."""
+        """Return the cost of a span that is not a wait. The parts of the cost add up to the span's duration."""
         calls = tuple(self._calls.of(rank, span))
         work, alone = self._works.get(calls) or self._works.setdefault(calls, _work(calls, self.prices))
         left_ps = span.end_ps - span.start_ps - work.sum_ps
@@ -111,7 +111,7 @@ class Costs:
                 yield Delay(others, (key[0], src, dst, memory), ps)
 
     def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[LateKey]:
-        """Yield the keys under which a span's delays may be found: its accesses, then its transfers."""
+        """Yield the keys under which a span's delays may be found: accesses of the span, then transfers."""
         yield from self._accesses(rank, span)
         for call in calls:
             yield from self._transfers(rank, span, call)
@@ -140,7 +140,7 @@ class Costs:
             yield rank, str(slot), nbytes
 
     def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[LateKey]:
-        """Yield the keys of a call's transfers, the last one first, since the end of a span is known exactly."""
+        """Yield the keys of a call's transfers, the last transfer first, since the end of a span is known exactly."""
         match call.method:
             case "read" | "write" | "latch":
                 place, address, *_ = call.args
@@ -165,7 +165,7 @@ class Costs:
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
     def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[LateKey]:
-        """Yield the keys of a frame's transfers on each SIP of its route, the last SIP first."""
+        """Yield the keys of a frame's transfers on each SIP of the route, the last SIP first."""
         if src[0] == dst_sip:
             yield rank, _pe(src), str(end)
             return

@@ -26,14 +26,14 @@ Ranked = tuple[int, Span]
 def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
     """Explain the time of each row, from the histories that the SIPs of a job with ``explain`` wrote to folders.
 
-    The savings by changes are computed for the last row only. None for a row during which no kernel ended.
+    The savings by changes are computed for the last row only. The entry of a row is None if no kernel ended in the row.
     """
     explainer = Explainer(plan, read_histories(folders))
     return [explainer.explain(row, row is rows[-1]) for row in rows]
 
 
 class Explainer:
-    """Explains the iterations of a run."""
+    """Explains the time of iterations, from the plan and the histories of all ranks."""
 
     def __init__(self, plan: Plan, histories: list[History]) -> None:
         self._plan = plan
@@ -42,7 +42,7 @@ class Explainer:
         self._graph = Graph(histories, self._calls)
         self._costs = Costs(prices, self._calls, histories)
         self._phases: dict[tuple[int, str], tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-        """The phases of a PE's kernels, by rank and component: the numbers of the spans before their starts; names."""
+        """The phases of a PE's kernels, by rank and component: numbers of the spans before the phases; phase names."""
         for history in histories:
             for each in history.phases:
                 after, names = self._phases[history.rank, each.component]
@@ -50,7 +50,7 @@ class Explainer:
                 names.append(each.phase)
 
     def explain(self, row: MeasuredRow, with_what_if: bool) -> Explanation | None:
-        """Explain the longest iteration of a row; None if no kernel ended in it.
+        """Explain the longest iteration of a row; None if no kernel ended in that iteration.
 
         If the row is a collective, other launches at the same time are ignored.
         """
@@ -80,7 +80,7 @@ class Explainer:
     def _steps(self, last: Key, since_ps: Ps) -> tuple[PathStep, ...]:
         """Return the critical path of an iteration: the chain of causes from ``last`` back to ``since_ps``.
 
-        Its steps contain no waits and cover the time without gaps.
+        The steps contain no waits and cover the time without gaps.
         """
         found, key = [], last
         while key[1]:
@@ -128,7 +128,7 @@ class Explainer:
     ) -> tuple[PhaseTime, ...]:
         """Return the time of ``kernels`` by phase and command, and the time of the critical path by phase.
 
-        A wait of a kernel counts, and so does each span of a kernel that did not end a wait.
+        Counted are all waits of a kernel, and the spans of a kernel that did not end a wait.
         """
         pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
         of_pes = [(rank, span) for rank, span in spans if (rank, span.component) in pes]

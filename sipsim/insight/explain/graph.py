@@ -2,7 +2,7 @@
 
 A span begins when the last of its dependencies has ended: its cause, the span before it on its kernel, the message that
 a receive takes, and the credit for the slot that a send needs. With the durations of the run, the graph gives the times
-of the run. With changed durations, it predicts the times if the order of events stays the same.
+of the run. With changed durations, the graph predicts the times if the order of events stays.
 """
 
 from bisect import bisect_left, bisect_right
@@ -54,7 +54,7 @@ class Graph:
         return self._order[first:stop]
 
     def span(self, key: Key) -> Span:
-        """Return the span of a key."""
+        """Return the span with a key."""
         return self._spans[key[0]][key[1] - 1]
 
     def needs(self, rank: int, span: Span) -> Iterator[Key]:
@@ -79,7 +79,7 @@ class Graph:
     def _poll_ends(
         self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], polls: list[Backpressure]
     ) -> Times:
-        """Return when a poll detects its event, per scenario; polls occur at known times after the first."""
+        """Return the time in ps at which a poll detects its event, per scenario; the first poll sets all poll times."""
         began_ps, command = span.facts
         moved = ends.get((rank, command))
         first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps

@@ -82,7 +82,7 @@ def changes_for(resolved: Resolved, steps: Sequence[PathStep]) -> dict[str, Chan
 
 
 def changed(resolved: Resolved, change: Change) -> Resolved:
-    """Return the config with the new values."""
+    """Return a copy of the config with the new values of ``change``."""
     config = msgspec.to_builtins(resolved)
     for key, value in change.items():
         section, name = _place(config, key)
@@ -91,7 +91,7 @@ def changed(resolved: Resolved, change: Change) -> Resolved:
 
 
 def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
-    """Return the config section of a key and the key's name in it; an empty section if the config has none."""
+    """Return the config section of a key, empty if absent, and the name of the key in that section."""
     *path, name = key.split(".")
     for each in ("links" if path[:1] == ["links"] else "components", *path):
         config = config.get(each) if isinstance(config, dict) else None
@@ -99,7 +99,7 @@ def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
 
 
 class Machines:
-    """The machine of the run, and one machine per change."""
+    """The changed machines, one per config change, and the durations of spans on them."""
 
     def __init__(self, plan: Plan, costs: Costs, changes: list[Change]) -> None:
         knobs = plan.ipcq

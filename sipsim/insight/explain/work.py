@@ -75,7 +75,7 @@ PHASE = "(launch)"
 
 
 def is_control(span: Span) -> bool:
-    """Whether a span belongs to the host, IO_CPU or an M_CPU."""
+    """Whether the component of a span is the host, IO_CPU or an M_CPU."""
     return not span.component.startswith("cube") and span.component.startswith((HOST, IO_CPU, M_CPU))
 
 
@@ -147,7 +147,7 @@ class Calls:
         }
 
     def of(self, rank: int, span: Span) -> list[Call]:
-        """Return the calls of a span; empty if it is no work of a built-in component."""
+        """Return the calls of a span; empty if the span is no work of a built-in component."""
         if is_control(span):
             return _control_calls(rank, span)
         place, handler = place_of(rank, span), self._handlers.get(name_of(span))
@@ -156,7 +156,7 @@ class Calls:
         return handler(place, span)
 
     def queue(self, place: Place, direction: str) -> IpcqInitEntry:
-        """Return the queue pair of a PE by its full name."""
+        """Return the queue pair of a PE. ``direction``: the full name, with the generation."""
         return self._queues[place, direction][1]
 
     def send_of(self, message: Span) -> Span:
@@ -182,29 +182,29 @@ class Calls:
         return [*_fetched(place, fetched), Call("math", (work,))]
 
     def _sent(self, method: str, _place: Place, span: Span) -> list[Call]:
-        """The call that prices a message; ``method``: ``message`` or ``passing``."""
+        """Return the call that prices a message; ``method``: ``message`` or ``passing``."""
         src, queue, nbytes, read_pa = self.message(span)
         source = None if read_pa is None else memory_of(read_pa)
         ends = _ends(src, queue.direction, queue.peer.place)
         return [Call(method, (*ends, queue.peer.buffer_kind, nbytes, source))]
 
     def _release(self, place: Place, span: Span) -> list[Call]:
-        """The calls for which a release blocks: the emission of its credit, if the credit is emitted at once."""
+        """Return the calls of a release that blocks: the emission of its credit, if emitted at once; else no calls."""
         return self._emission(place, span.facts[1]) if span.end_ps > span.start_ps else []
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
-        """The call for a credit that has arrived for this PE's sends in a direction."""
+        """Return the call for a credit that has arrived for this PE's sends in a direction."""
         number, queue = self._queues[place, span.facts[0]]
         peer = queue.peer
         peer_entry = self._by_ring[number, peer.rx_base_pa]
         return [Call("credit", _ends(peer.place, peer_entry.direction, place))]
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
-        """The calls for which a receive blocks after its slot is free."""
+        """Return the calls during which a receive still blocks after freeing the slot."""
         return [] if self._plan.ipcq.latch == IN_PLACE else self._emission(place, span.facts[0])
 
     def _emission(self, place: Place, direction: str) -> list[Call]:
-        """The calls for the emission of a ring's credit, which block the kernel."""
+        """Return the calls for the emission of a ring's credit, during which the kernel blocks."""
         queue = self.queue(place, direction)
         if queue.credit_mode == PIGGYBACK:
             return []
@@ -255,7 +255,7 @@ def _pe_of(component: str) -> tuple[int, int] | None:
 
 
 def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
-    """Return the arguments for source and destination; equal for all SIPs if both are on one SIP."""
+    """Return the ``Prices`` arguments for source and destination. If both are on one SIP, they name no SIP."""
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 

@@ -1,6 +1,6 @@
-"""Explains a deadlock from the dumps of all SIPs: its likely cause, and the line of code at which each kernel waits.
+"""Explains a deadlock from the dumps of all SIPs: the likely cause, and the line of code at which each kernel waits.
 
-Runs in the launcher; the broker forwards the dumps as bytes. Pure.
+This code runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from sipsim.records.dump import HOST_SCRIPT, Place, QueueEnd, QueueState, TaskSt
 
 class DeadlockReport(NamedTuple):
     """A deadlock as text and as plain values. ``headline``: one line with the likely cause. ``report``: equal waits
-    folded into one line. ``whole``: every wait, with queue pointers and the waits-for graph. ``facts``: for the result.
+    folded into one line. ``whole``: each wait, queue pointers and waits-for graph. ``facts``: for the result file.
     """
 
     headline: str

@@ -41,7 +41,7 @@ class PositionFacts(TaskFacts, total=False):
 
 
 class DeadlockFacts(TypedDict):
-    """A deadlock: which tasks and channels wait for what. Channels only of chips that report blocked hardware."""
+    """A deadlock: which tasks and channels wait for what. Only some chips report blocked channels."""
 
     blocked: NotRequired[
         Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]

@@ -9,11 +9,11 @@ FEW = 8
 """The most steps of a cycle that are listed one by one."""
 MOST_LINES = 20
 MOST_RUNS = 6
-"""The most ranges of numbers that are listed; of more, only the first ones."""
+"""The most ranges of numbers that are listed; of more ranges, only the first are listed."""
 
 
 class Entry(NamedTuple):
-    """A PE (or a host script: cube and PE -1) with the text of its state. ``alone``: appended if no other PE has it.
+    """A PE (or a host script: cube and PE -1) with the text of its state. ``alone``: added if no other PE has it.
 
     ``roughly``: the text with less detail, used if there are too many different texts.
     """
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 
 def folded(entries: Iterable[Entry], most: int = MOST_LINES) -> list[str]:
-    """Return one line per distinct text of the entries, in their order; at most ``most`` lines."""
+    """Return one line per distinct text, in the order of ``entries``; at most ``most`` lines."""
     entries = list(entries)
     groups = _by([(each.text, each) for each in entries])
     if len(groups) > most:
@@ -61,7 +61,7 @@ def shortened(steps: list[str]) -> str:
 
 
 def numbered(name: str, numbers: Iterable[int]) -> str:
-    """Return ``cubes 0 to 3, 7``; of many ranges, the first ones and the number of the rest."""
+    """Return ``cubes 0 to 3, 7``; of many ranges, the first ranges and the number of further numbers."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

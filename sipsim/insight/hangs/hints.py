@@ -16,7 +16,7 @@ MOST_CALLS = 4
 
 
 def hint_of(dumps: Sequence[SipDump], waits: Sequence[Wait], roots: Sequence[Wait], folder: str) -> tuple[str, bool]:
-    """Return the hint, "" for none, and whether it is a likelier cause than a cycle or a missing message."""
+    """Return the hint or "", and whether the hint is a likelier cause than a cycle or a missing message."""
     hint = _calls_hint(dumps) or _unused_hint(waits)
     if hint:
         return hint, True
@@ -58,7 +58,7 @@ def _crossed(dumps: Sequence[SipDump]) -> str:
 
 
 def _not_made(dumps: Sequence[SipDump]) -> str:
-    """Return a text for calls in which some ranks wait and that other ranks have not made, likely causes first."""
+    """Return a text for calls that some ranks wait in and other ranks have not made; likely causes first."""
     made = {dump.rank: dump.calls for dump in dumps}
     ended = {dump.rank for dump in dumps if not dump.tasks}
     waiting: dict[CallKey, tuple[OpenCall, list[int]]] = {}
@@ -125,7 +125,7 @@ def _direction_hint(wrong: Sequence[Wait], folder: str) -> str:
 
 
 def _sent_elsewhere_hint(dumps: Sequence[SipDump], roots: Sequence[Wait]) -> str:
-    """Return a hint on a PE that others wait for, and that has sent unread messages to another PE."""
+    """Return a hint on a PE from which PEs wait to receive, and which has sent unread messages to another PE."""
     senders = {wait.local.peer for wait in roots if wait.task.op == "recv"}
     queues = [queue for dump in dumps for queue in dump.queues]
     by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues if queue.tx_base_pa}

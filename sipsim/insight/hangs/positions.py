@@ -1,6 +1,6 @@
 """Code positions of all kernels and host scripts, from the dumps of SIPs, as folded text and as plain values. Pure.
 
-Reported for a run that is stopped, for a SIP that makes no progress, and on request. ``SipNode.tasks_dump`` makes the
+Used when a run is stopped, when a SIP makes no progress, and on request. ``SipNode.tasks_dump`` makes the
 dumps; the answer to ``DumpRequest`` is a dump with queues.
 """
 
@@ -26,7 +26,7 @@ def explain_positions(
 ) -> Positions:
     """Return the code positions of all tasks: running tasks first, then tasks in other waits, then waits on queues.
 
-    ``unknown``: by rank without a dump, the reason. ``folder``: the user's working folder, for relative paths.
+    ``unknown``: by rank, why the dump is missing. ``folder``: the user's working folder, for relative paths.
     """
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)
@@ -39,7 +39,7 @@ def explain_positions(
 
 
 def running(dump: SipDump | None) -> TaskState | None:
-    """Return the task whose code runs, or None."""
+    """Return the task of a SIP whose code runs; None if every task waits."""
     tasks = dump.tasks if dump is not None else ()
     return next((task for task in tasks if not task.waits_for and task.file), None)
 
@@ -79,7 +79,7 @@ def script_entries(dumps: Iterable[SipDump], tasks: Iterable[TaskState], folder:
 
 
 def doing_in_queue(task: TaskState, folder: str) -> str:
-    """Return the operation and directions that a task waits in, and its code position."""
+    """Return the operation and directions that a task waits in, and the task's code position."""
     return f"{task.op} {' or '.join(task.directions)}{at(task, folder)}"
 
 
@@ -100,7 +100,7 @@ def _doing(task: TaskState) -> str:
 
 
 def _urgency(task: TaskState) -> int:
-    """Sort key: running tasks first, waits on queues last, as they probably wait for the others."""
+    """Sort key: running tasks first; waits on queues last, since these probably depend on the other tasks."""
     return 0 if not task.waits_for else 2 if task.op else 1
 
 

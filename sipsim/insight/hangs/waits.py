@@ -10,11 +10,11 @@ Node = TypeVar("Node")
 
 
 def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
-    """Return a cycle of nodes that wait for each other, from edges ``(waiter, target)``; empty when there is none.
+    """Return a cycle of nodes that wait for each other, from edges ``(waiter, target)``; empty without a cycle.
 
     Used for waits on queues and for waits in the hardware.
 
-    A node with several edges waits for any of its targets: it is blocked only if all targets are. A node with a target
+    A node with several edges waits for any of its targets, so it is blocked if all targets are. A node with a target
     without edges is not blocked. The search begins at the first node of ``edges`` that is blocked, and follows the
     first edge of each node. The cycle starts at its first node in the order of ``edges``.
     """
@@ -43,9 +43,9 @@ def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
 
 
 class Wait(NamedTuple):
-    """A PE that waits on a queue, and the queue's far end, None if no dump contains it.
+    """A PE that waits on a queue. ``far``: the other end of the queue; None if no dump contains that end.
 
-    ``unread``: rings of the PE with messages that it does not receive, since it waits in other directions.
+    ``unread``: rings of the PE with unread messages, in directions that its recv does not name.
     """
 
     task: TaskState
@@ -88,9 +88,9 @@ def waits_of(dumps: Iterable[SipDump]) -> list[Wait]:
 
 
 def cycle_of(waits: Iterable[Wait]) -> list[Wait]:
-    """Return a cycle of PEs that wait for each other, starting at its least place; empty when there is none.
+    """Return a cycle of PEs that wait for each other, starting at the least place; empty without a cycle.
 
-    A PE that waits for any of several directions is blocked only if all of their peers are.
+    A PE that waits for any of several directions is blocked only if the peers of all directions are blocked.
     """
     ordered = sorted(waits, key=lambda wait: wait.place)
     first = {wait.place: wait for wait in reversed(ordered)}

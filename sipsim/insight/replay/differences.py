@@ -2,8 +2,8 @@
 
 Values are compared bit for bit; any NaN equals any NaN, as IEEE 754 does not specify its payload.
 
-A record contains the start and end of its command, not the times at which bytes moved in between. So if a record
-accessed bytes while another record wrote them, their order is unknown, and a difference in these bytes is a race. After
+A record contains the start and end of its command, not the times at which bytes moved in between. So if two commands
+overlap, and one writes bytes that the other accesses, the order is unknown and a difference there is a race. After
 a write that differs, the second pass continues with the bytes of the first pass.
 """
 
@@ -44,7 +44,7 @@ class Wrong(NamedTuple):
 
 
 def where_wrong(got: Values, expected: Values | None) -> Wrong | None:
-    """Return how the values of the first pass differ from the expected values; None if only NaNs differ."""
+    """Return the difference of the first pass's values (``got``) from ``expected``; None if at most NaNs differ."""
     shape = got.shape if isinstance(got, np.ndarray) else expected.shape if isinstance(expected, np.ndarray) else None
     dtype = got.dtype if isinstance(got, np.ndarray) else expected.dtype if isinstance(expected, np.ndarray) else BYTE
     data, right = _data(got), _data(expected)
@@ -80,8 +80,8 @@ Range = tuple[int, int]
 
 
 class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started on it. Before that time
-    it waited in the engine's queue, so it cannot race with the records before it.
+    """A record, its number in its rank's log, from 1, and ``start_ps``: when its engine started the command. A write
+    that ended before ``start_ps`` cannot race with the command.
     """
 
     number: int
@@ -100,7 +100,7 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 class _Write(NamedTuple):
     """The last write of a range, from ``start_ps`` to ``end_ps``. ``by``: its record, or the name of another writer.
-    ``rival``: the previous write of the same range, if it had not ended when this write began.
+    ``rival``: the previous write of the same range, if that write had not ended when this write began.
     """
 
     address: int
@@ -118,8 +118,8 @@ class _Write(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A difference that may still be a race. ``by``: its record or arrival; None at the end of the run. ``ranges``: on
-    which a race would explain it; empty: it is an error. ``last``: the last write of the first wrong byte.
+    """A difference that may still be a race. ``by``: its record or arrival; None at the end of the run.
+    ``ranges``: where a race would explain it; empty if it is an error. ``last``: last write of the first wrong byte.
     """
 
     by: Numbered | Arrival | None
@@ -132,9 +132,9 @@ class Differences:
     """The differences between the two passes on one SIP.
 
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
-    arrives later. So it stays pending until the end of the run; the first one that no race has explained is an error.
+    arrives later. So each stays pending until the end of the run; then the first that no race explains is an error.
 
-    ``canonical``: maps all addresses of a byte to one of them.
+    ``canonical``: maps each address to the one canonical address of the same byte.
     """
 
     def __init__(self, canonical: Callable[[int], int]) -> None:
@@ -173,7 +173,7 @@ class Differences:
         self._add(_Pending(by, text))
 
     def of_arrival(self, by: Arrival) -> None:
-        """Add a message that arrived with data that does not match its CRC."""
+        """Add a message whose data on arrival does not match the CRC that the message carries."""
         ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
         text = f"message {by.seq} {by.direction} {ends} was changed on its way to the slot at {by.address:#x}"
         self._add(_Pending(by, text))
@@ -181,7 +181,7 @@ class Differences:
     def of_values(
         self, by: Numbered, wrong: Wrong, values: list[Range], operands: list[Range], is_message: bool
     ) -> None:
-        """Add a difference of a record's values. ``values``: the ranges of their bytes, in order; empty if computed.
+        """Add a difference of a record's values. ``values``: ranges of the values' bytes; empty if computed.
 
         ``operands``: the ranges from which the values were computed. ``is_message``: the record read a message in its
         slot, which a write by a kernel may have changed after the arrival.
@@ -202,7 +202,7 @@ class Differences:
             self._note_race(pending, race.by)
 
     def _wrong_ranges(self, values: list[Range], offsets: Offsets) -> list[Range]:
-        """Return each range that has wrong bytes, cut to its first through its last wrong byte."""
+        """Return each range with wrong bytes, cut to the first through the last wrong byte in that range."""
         found, start = [], 0
         for address, nbytes in values:
             wrong = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, start + nbytes)] - start
@@ -236,7 +236,7 @@ class Differences:
 
     def first(self) -> Difference | None:
         """Return the first difference that no race has explained, or None. A difference beyond ``MOST_PENDING`` was not
-        checked for races, so it is returned only if no other is left.
+        checked for races, so such a difference is returned only if no other is left.
         """
         found = min(self._pending, key=_order, default=self._first_beyond)
         if found is None:

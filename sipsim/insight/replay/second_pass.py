@@ -31,12 +31,12 @@ from sipsim.records.replay import (
 RESULT = "result"
 """The name of the field with the handle that receives the values of the record."""
 CUBE, FIRST_FIELD = 3, 5
-"""Index in a record of its cube, followed by its PE, and of the first field of its kind."""
+"""Indices in a record: of the cube, which the PE follows, and of the first field of the record's kind."""
 
 
 class _Pe:
-    """The state of one PE (:class:`~sipsim.records.replay.ReplayPe`). ``item``: the current record, with number
-    ``number``; ``reads``, ``writes``: the ranges that its rule has accessed.
+    """The state of one PE (:class:`~sipsim.records.replay.ReplayPe`). ``item``: the current record; ``number``:
+    its number, from 1; ``reads``, ``writes``: the ranges that the rule of the record has accessed.
     """
 
     def __init__(self, second_pass: "SecondPass") -> None:
@@ -100,7 +100,7 @@ class _Pe:
 
 
 class SecondPass:
-    """The second pass of one SIP, on ``memory``, initially empty. ``messages``: arrived, by (address, number)."""
+    """The second pass of one SIP. ``memory``: empty at first. ``messages``: data that arrived, by (address, number)."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
@@ -184,7 +184,7 @@ class SecondPass:
             pe.values[str(record[result_at])] = values, None
 
     def _find_rule(self, kind: str) -> tuple[Rule, str, int] | None:
-        """Return the rule of a kind, the origin of its values, and the index of ``result`` in its records, or 0."""
+        """Return the rule of a kind, the origin of its values, and the index of ``result`` in records; 0 if none."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
@@ -196,7 +196,7 @@ class SecondPass:
         return known
 
     def _compare_values(self, pe: _Pe, origin: str, recorded: Values, values: Values | None) -> None:
-        """Add the difference of a record's values, if any. ``origin``: of the values, by the rule."""
+        """Add the difference of a record's values, if any. ``origin``: the origin that the rule declares."""
         wrong = where_wrong(recorded, values)
         if wrong is None:
             return
