@@ -21,11 +21,11 @@ from sipsim.records.report import Unread
 
 class Generation:
     """Queue pairs of one generation on one PE. ``rank``: the PE's rank in its wiring, None if the PE takes no part.
-    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for error messages; empty for a group's generation.
+    ``algorithm``: the entry of ``ccl.yaml`` that wires the PEs, for error messages; empty for a group's generation.
 
     ``queues``: queue pairs by short name. ``by_peer_rx``: sending queue pairs by base address of the peer's ring.
-    ``receive_directions``: short names of the receiving ones. ``last_polled_dir``: the direction that served the last
-    receive without a direction. ``is_closed``: only credits for messages that it has sent may still arrive.
+    ``receive_directions``: short names of the receiving queue pairs. ``last_polled_dir``: the direction that served the
+    last receive without a direction. ``is_closed``: whether only credits for messages sent before may still arrive.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Generation:
         """Return the queue pair of a direction by its short name.
 
         Raises:
-            IpcqInvalidDirection: F1, if the direction is not installed for sending, or for receiving.
+            IpcqInvalidDirection: if the direction is not installed for sending, or for receiving (F1 of ADR-0023).
         """
         queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
@@ -96,7 +96,7 @@ class Generation:
         )
 
     def check_idle(self, place: Place, waits: bool) -> None:
-        """Check that the generation may be closed. ``waits``: whether a receive without a direction waits.
+        """Check that the generation may be closed. ``waits``: whether a receive from any direction is pending.
 
         Raises:
             IpcqInUse: as :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
@@ -129,7 +129,7 @@ class ClosedGenerations:
         self._stops: list[int] = []
 
     def __len__(self) -> int:
-        """The number of ranges."""
+        """Return the number of ranges, not of generations."""
         return len(self._firsts)
 
     def __contains__(self, number: int) -> bool:
@@ -156,7 +156,7 @@ class ClosedGenerations:
 class Generations:
     """Generations of the PE at ``place``. ``live``: generations by number, including closed ones that await credits.
 
-    ``queues``: the queue pairs of all live generations by full name. ``closed``: the numbers that its SIP has closed.
+    ``queues``: queue pairs of all live generations by full name. ``closed``: generations that the PE's SIP has closed.
     """
 
     def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations) -> None:
@@ -167,7 +167,7 @@ class Generations:
         self.queues = dict(of_plan.queues)
 
     def get(self, number: int, what: str) -> Generation:
-        """Return an installed, open generation. ``what``: text of its use, for the error.
+        """Return an installed, open generation. ``what``: start of the error message, such as "cannot close".
 
         Raises:
             InvariantViolation: if the generation is closed or not installed.
@@ -182,7 +182,7 @@ class Generations:
         """Add a generation. Return the messages that have arrived for it early, in order.
 
         Raises:
-            InvariantViolation: for a number that is or was in use.
+            InvariantViolation: if the generation's number is or was in use.
         """
         if made.number < 1 or made.number in self.live or made.number in self._closed:
             what = f"generation {made.number} is or was in use at {self._place}, and cannot be installed"
@@ -192,7 +192,7 @@ class Generations:
         return self._early.pop(made.number, [])
 
     def hold(self, message: Message) -> None:
-        """Hold a message for a generation that is not installed yet, without its credits: these may be for others.
+        """Hold a message until its generation is installed; drop its credits, which the caller has to apply at once.
 
         Raises:
             InvariantViolation: for a closed generation.
@@ -239,7 +239,7 @@ class Generations:
             yield queue, was
 
     def unread(self) -> Iterator[Unread]:
-        """Yield the unreceived messages: first by ring, then those for generations that are not installed."""
+        """Yield counts of unreceived messages: per ring, then per sender for generations that are not installed."""
         for queue in self.queues.values():
             for message in islice(queue.messages.values(), 1):
                 yield Unread(message.sender, message.src_direction, self._place, queue.direction, len(queue.messages))

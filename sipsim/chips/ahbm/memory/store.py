@@ -42,7 +42,7 @@ class MemoryStore:
         """Return a copy of ``nbytes`` at a physical address.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         bank, offset = self._find(address, nbytes)
         page, start = divmod(offset, PAGE_BYTES)
@@ -55,7 +55,7 @@ class MemoryStore:
         """Write ``data`` at a physical address.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         nbytes = len(data)
         bank, offset = self._find(address, nbytes)
@@ -70,7 +70,7 @@ class MemoryStore:
         """Return a copy of the bytes of a block.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         self._find(block.address, block.reach_bytes)
         return b"".join([self.read(address, block.row_bytes) for address in block.addresses])
@@ -96,7 +96,7 @@ class MemoryStore:
         """Set bytes at a physical address to zero, for host code, and free whole pages.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         bank, offset = self._find(address, nbytes)
         first, last = offset // PAGE_BYTES, (offset + nbytes - 1) // PAGE_BYTES
@@ -132,7 +132,7 @@ class MemoryStore:
         """Check that a range may be read and written.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         self._find(address, nbytes)
 

@@ -50,7 +50,7 @@ MAKERS: dict[str, Callable[..., Array]] = {
     "full": np.full,
     "arange": lambda dims, start, dtype: np.arange(start, start + dims[0]).astype(dtype),
 }
-"""Functions of shape, value and NumPy type."""
+"""Functions by operation: each makes an array from shape, value and NumPy type."""
 REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "trans": lambda values, _dims: values.T,
     "broadcast_to": np.broadcast_to,

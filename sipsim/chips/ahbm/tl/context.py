@@ -9,7 +9,7 @@ from sipsim.core.task import Task
 class KernelContext(Protocol):
     """PE ``pe`` of cube ``cube`` of SIP ``sip``, on which a kernel runs, and its queue pairs.
 
-    ``sizes``: PEs per cube, cubes per SIP, SIPs. ``task``: the kernel's task. ``phase``: its phase, empty for none.
+    ``sizes``: PEs per cube, cubes per SIP, SIPs. ``task``: the kernel's task. ``phase``: name of its phase, or empty.
     """
 
     sip: int
@@ -57,7 +57,7 @@ class KernelContext(Protocol):
         """Return whether a direction is installed for sending."""
 
     def peer_ring(self, direction: str) -> tuple[int, int]:
-        """Return (slots, bytes per slot) of the peer's ring; ``IpcqInvalidDirection`` if it is not installed."""
+        """Return (slots, bytes per slot) of the peer's ring; raise ``IpcqInvalidDirection`` if there is none."""
 
     def translate_slot(self, direction: str, nbytes: int) -> None:
         """Translate the peer's slot for a valid send; the kernel waits for the page walk."""

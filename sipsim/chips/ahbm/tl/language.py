@@ -276,7 +276,7 @@ class TL:
     def _end(self) -> None:
         """Wait for the loads, stores and gemms that have not ended.
 
-        Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
+        An unawaited receive is an error: the receive would take a message of the next kernel, or lose its message.
         """
         while self._transfers:
             store, _ = self._transfers.popitem(last=False)
@@ -759,11 +759,11 @@ class TL:
         return self._reduce("tl.sum", "sum", x, axis, keep_dims)
 
     def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Return the largest element along an axis, or of all; for two operands use :meth:`maximum`."""
+        """Return the largest element along an axis, or of all elements; for two operands use :meth:`maximum`."""
         return self._reduce("tl.max", "reduce_max", x, axis, keep_dims)
 
     def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Return the smallest element along an axis, or of all; for two operands use :meth:`minimum`."""
+        """Return the smallest element along an axis, or of all elements; for two operands use :meth:`minimum`."""
         return self._reduce("tl.min", "reduce_min", x, axis, keep_dims)
 
     def cast(self, x: TensorHandle, dtype: object) -> TensorHandle:
