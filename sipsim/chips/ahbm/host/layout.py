@@ -22,7 +22,7 @@ Place = tuple[int, int]
 class DPPolicy:
     """Layout of a tensor over the first ``num_cubes`` cubes of a SIP, and over the first ``num_pes`` PEs of each.
 
-    ``cube`` and ``pe`` each say how their level shares the tensor. ``row_wise``: the first axis is split into equal
+    ``cube``, ``pe``: how cubes, and PEs of a cube, share the tensor. ``row_wise``: the first axis is split into equal
     parts, in order (ADR-0032 D2). ``column_wise``: the last axis is split. ``replicate``: each cube (PE) has a copy;
     with one PE per cube this is the layout of ADR-0032, in which a cube's block lies in the HBM of its lead PE. Cubes
     split by rows and PEs by columns, or the reverse, make a grid.
@@ -53,7 +53,7 @@ class DPPolicy:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
 
     def holders(self) -> list[list[Place]]:
-        """For each block, in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
+        """Return, for each block in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
         cubes, pes = _groups(self.cube, self.num_cubes), _groups(self.pe, self.num_pes)
         return [[(cube, pe) for cube in some_cubes for pe in some_pes] for some_cubes in cubes for some_pes in pes]
 
@@ -140,7 +140,7 @@ class DPPolicy:
 
 
 def _groups(layout: str, count: int) -> list[list[int]]:
-    """Numbers of cubes (PEs) grouped by equal elements, in the order of addresses."""
+    """Return the numbers of the cubes (PEs) in groups with equal elements, in the order of addresses."""
     return [list(range(count))] if layout == COPIES else [[each] for each in range(count)]
 
 
@@ -196,7 +196,7 @@ class TensorBase:
         return self.numel() // self.dp.cube_blocks()
 
     def pointer(self) -> Any:
-        """The argument of a kernel: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
+        """Return the tensor as a kernel's argument: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
         raise NotImplementedError("a tensor without addresses")
 
     def ranges(self) -> list[Range]:
@@ -205,7 +205,7 @@ class TensorBase:
         return [(start, start + self.nbytes)]
 
     def numpy(self) -> Array:
-        """A copy on the host."""
+        """Return a copy of all elements on the host."""
         raise NotImplementedError("a tensor without data")
 
 
@@ -220,7 +220,7 @@ class HostTensor:
         return tuple(self.array.shape)
 
     def numpy(self) -> Array:
-        """The array itself."""
+        """Return the array itself, not a copy."""
         return self.array
 
 

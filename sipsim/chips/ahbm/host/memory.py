@@ -72,7 +72,7 @@ class Allocation(NamedTuple):
 
 
 class Storage:
-    """Owner of ``allocation``: memory may be freed once this object is dead. A tensor and its views share one."""
+    """Owner of ``allocation``, which may be freed once this object is dead. Views share the storage of their tensor."""
 
     __slots__ = ("__weakref__", "allocation")
 
@@ -109,7 +109,7 @@ def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
 
 
 def _blocks_by_target(segment: Segment) -> dict[Target, Block]:
-    """The block that each target maps."""
+    """Return the block to which each target maps the segment."""
     found: dict[Target, Block] = {(None, None): segment.blocks()[0]}
     for (cube, pe), block in segment.copies.items():
         found.setdefault((cube, None), block)
@@ -225,17 +225,17 @@ class AddressSpace:
         return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
-        """Bytes of each shard in order, from copy 0."""
+        """Return an iterator over the bytes of the shards, in order, from copy 0."""
         return (self._memory.read(segment.pa, segment.nbytes) for segment in allocation.segments)
 
     def translation_for(self, cube: int, pe: int) -> Callable[[int, int], int]:
-        """:meth:`translate` for the kernels of one PE."""
+        """Return :meth:`translate` with ``cube`` and ``pe`` set, for the kernels of one PE."""
         return partial(self.translate, cube=cube, pe=pe)
 
     def translate(self, address: int, nbytes: int, cube: int = -1, pe: int = -1) -> int:
         """Return the physical address of a virtual range; return a physical address unchanged.
 
-        ``cube``, ``pe``: the accessing PE, which selects one of several copies; copy 0 without them.
+        ``cube``, ``pe``: the accessing PE, which selects one of several copies; -1 selects copy 0.
 
         Raises:
             MemoryAccessError: when the range does not lie within one shard of a tensor.
@@ -250,7 +250,7 @@ class AddressSpace:
         raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
 
     def sha256(self) -> str:
-        """Hash of the hashes of all tensors, freed ones included, in order of creation."""
+        """Return the SHA-256 of the hashes of all tensors, freed tensors included, in order of creation."""
         digest = hashlib.sha256()
         for number, found in enumerate(self._hashes):
             digest.update(found or self._hash(self._live[number].allocation))
@@ -281,7 +281,7 @@ class AddressSpace:
         return digest.digest()
 
     def _find(self, nbytes: int, places: list[Place]) -> dict[Place, int] | None:
-        """Index of the first free block of ``nbytes`` on each PE; None if a PE has none."""
+        """Return the index of the first free block of ``nbytes`` on each PE; None if a PE has no such block."""
         found: dict[Place, int] = {}
         for place in places:
             index = self._free_of(place).find(nbytes)
@@ -297,7 +297,7 @@ class AddressSpace:
         return free
 
     def _out_of_memory(self, nbytes: int, places: list[Place]) -> OutOfMemoryError:
-        """The error for the first PE without a free block of ``nbytes``."""
+        """Return the error for the first PE without a free block of ``nbytes``."""
         cube, pe = next(place for place in places if self._free_of(place).find(nbytes) is None)
         sizes = self._free[cube, pe].sizes()
         in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""

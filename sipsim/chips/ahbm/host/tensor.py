@@ -40,7 +40,7 @@ class Tensor(TensorMath):
     has some of the shards, or a part of one, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
 
     Raises:
-        ValueError: a shape that the layout cannot divide.
+        ValueError: for a shape that the layout cannot divide.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class Tensor(TensorMath):
 
     @host_call
     def tobytes(self) -> bytes:
-        """All elements in order, little endian, from copy 0."""
+        """Return all elements in order, little endian, from copy 0."""
         return self._read([shard.pa for shard in self.shards]).tobytes()
 
     @host_call
     def numpy(self) -> Array:
-        """All elements as a new array on the host, from copy 0."""
+        """Return all elements as a new array on the host, from copy 0."""
         return self._read([shard.pa for shard in self.shards])
 
     @host_call
     def copies(self) -> list[Array]:
-        """Every copy of a replicated tensor as an array on the host; a list of one without replication."""
+        """Return every copy of the tensor as an array on the host; one array if the tensor is not replicated."""
         return [
             self._read(copy) for copy in zip(*([b.pa for b in shard.blocks()] for shard in self.shards), strict=True)
         ]
@@ -120,7 +120,7 @@ class Tensor(TensorMath):
         return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
-        """All elements as a new host tensor."""
+        """Return all elements as a new host tensor."""
         return HostTensor(self.numpy())
 
     def pointer(self) -> Pointer:
@@ -214,7 +214,7 @@ class TensorList(TensorBase):
 
 
 def device_tensor(name: str, tensor: Any) -> Any:
-    """Return ``tensor`` if it lies on the device. ``name``: of the call, for the message.
+    """Return ``tensor`` if it lies on the device. ``name``: name of the call, for the message.
 
     Raises:
         TypeError: for anything else.

@@ -17,7 +17,7 @@ PIECE_BYTES = 65536
 
 
 class CopyRange(NamedTuple):
-    """Copy of ``nbytes`` from offset ``begin`` of one tensor to offset ``end`` of another, in bytes."""
+    """Copy of ``nbytes`` from byte offset ``begin`` of the source tensor to byte offset ``end`` of the target."""
 
     begin: int
     end: int
@@ -31,7 +31,7 @@ class BlockStrides(NamedTuple):
     pe_bytes: int
 
     def of(self, ptr: Pointer, tl: "TL") -> Pointer:
-        """Return the address of the block of the kernel's PE; ``ptr``: of the tensor."""
+        """Return the address of the block of the kernel's PE; ``ptr``: address of the tensor."""
         return ptr + (tl.program_id(1) * self.cube_bytes + tl.program_id(0) * self.pe_bytes)
 
 

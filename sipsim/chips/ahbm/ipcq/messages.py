@@ -45,8 +45,8 @@ credited.
 
 ``null``: the handle gets the bytes in zero time, and the slot is credited at once. ``copy``: PE_DMA copies the bytes
 from the ring's memory to the PE's TCM, then the slot is credited. ``in_place``: the handle refers to the slot. The
-first command that uses the handle reads the slot. A slot in HBM or SRAM is credited when the bytes are in the PE; a
-slot in the TCM at the end of the command, or for a send when the last byte has passed PE_DMA. From then on the bytes
+first command that uses the handle reads the slot. A slot in HBM or SRAM is credited when the bytes are in the PE. A
+slot in the TCM is credited when the command ends or, for a send, when the last byte has passed PE_DMA. Then the bytes
 are in the PE's TCM, so later commands may use the handle. ``tl.release`` and the end of the kernel free a slot without
 a read. Slots are credited in order: a slot that was read waits for the slots before it.
 Limit: the write to the TCM during the first read takes no time.

@@ -506,7 +506,7 @@ class PeIpcq(CommandEngine):
         self._deliver(queue, cause)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
-        """Call ``serve`` when a wait since ``begin`` (perhaps later than now) sees the event that happens now."""
+        """Call ``serve`` when a wait sees the event of now. ``begin``: start of the wait, now or later, and cause."""
         now_ps, (since_ps, command) = self._engine.now_ps, begin
         seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
         if seen_ps <= now_ps:

@@ -26,7 +26,7 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class Banks(Section, frozen=True):
-    """Parameters. ``banks``: their number. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
+    """Parameters. ``banks``: how many. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
 
     banks: Annotated[int, Meta(ge=1, le=1024)]
     interleave_bytes: Annotated[int, Meta(ge=1, le=2**20)]

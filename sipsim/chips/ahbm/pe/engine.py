@@ -321,7 +321,7 @@ class CommandEngine:
     def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
         """Record a performed command in the op log, with ``fields``, and as a span; then end it.
 
-        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; they follow what was fetched.
+        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; fetched slots come first.
         """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:

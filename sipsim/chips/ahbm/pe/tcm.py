@@ -52,7 +52,7 @@ class _CycleCollector:
 
 
 class TcmReservation:
-    """TCM space of one handle, freed when the handle is. ``address``: of its first byte; None without addresses."""
+    """TCM space of one handle, freed with the handle. ``address``: its first byte, None if handles have none."""
 
     __slots__ = ("_number", "_room", "address")
 

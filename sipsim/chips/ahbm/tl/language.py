@@ -276,7 +276,7 @@ class TL:
     def _end(self) -> None:
         """Wait for the loads, stores and gemms that have not ended.
 
-        An unawaited receive is an error: the receive would take a message of the next kernel, or lose its message.
+        A receive without a wait is an error: it would take a message of the next kernel, or lose its message.
         """
         while self._transfers:
             store, _ = self._transfers.popitem(last=False)
