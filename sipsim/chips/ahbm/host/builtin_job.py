@@ -432,7 +432,7 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """Return the name of the first collective that all requested algorithms run; without them, the config's."""
+    """Return the name of the first collective that all requested algorithms run; without any, the config's."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)

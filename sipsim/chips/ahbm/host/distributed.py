@@ -168,7 +168,7 @@ class Distributed:
     def destroy_process_group(self, group: GroupHandle | None = None) -> None:
         """Wait for a group's collectives, then free its rings; all ranks of the run make this call, in one order.
 
-        Without a group, or with the group of all ranks: destroy all groups.
+        If ``group`` is None or the group of all ranks, destroy all groups.
 
         Raises:
             ValueError: for a group that was destroyed before.
@@ -186,7 +186,7 @@ class Distributed:
             self._initialized, self._world_group = False, None
 
     def is_initialized(self) -> bool:
-        """Whether this rank has joined the process group of all SIPs and has not left it."""
+        """Return whether this rank has joined the process group of all SIPs and has not left this group."""
         return self._initialized
 
     def get_rank(self, group: GroupHandle | None = None) -> int:
@@ -211,7 +211,7 @@ class Distributed:
         return -1 if isinstance(group, NonMember) else _process_group(group).group.size
 
     def is_intercube(self, tensor: DeviceTensor) -> bool:
-        """Whether ``all_reduce`` of a tensor, called without a group and an algorithm, is ``intercube``.
+        """Return whether ``all_reduce`` of a tensor, called without a group and an algorithm, is ``intercube``.
 
         This holds for a tensor with a row per cube under ``defaults.all_reduce: intercube``, and for every tensor if
         the config names a user's kernel that is wired before the run. Rank 0 prints a note once where a reader of the
@@ -239,8 +239,8 @@ class Distributed:
         self._has_noted_meaning = True
 
     def _has_row_per_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor has a row on the lead PE of each cube (ADR-0032 D2), or the layout of the algorithm that is
-        wired before the run.
+        """Return whether a tensor has a row on the lead PE of each cube (ADR-0032 D2), or the layout of the algorithm
+        that is wired before the run.
         """
         cubes, dp = self._plan.system.n_cubes, tensor.dp
         if cubes == 1 or dp.num_cubes != cubes:
@@ -347,7 +347,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``output`` becomes this rank's part of the combined inputs; ``input_list``: a tensor per part, or one."""
+        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: a tensor per rank, or one."""
         return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
 
     def scatter(
@@ -399,7 +399,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Launch a collective with a result row, and wait for its end unless ``async_op``. None outside of the group.
+        """Launch a collective with a result row; wait for its end unless ``async_op``. Return None on a non-member.
 
         Lists of tensors in the call become one tensor. ``pes``: PEs of each cube that may work, empty for the group's.
 
@@ -526,7 +526,7 @@ class Distributed:
         self._open_row = None
 
     def open_calls(self) -> list[OpenCall]:
-        """Collectives, messages and row starts that have not ended, in order."""
+        """Return the collectives, messages and row starts that have not ended, in order."""
         return [*self._queue.open_calls(), *filter(None, [self._open_row])]
 
     @host_call
@@ -606,7 +606,7 @@ class Distributed:
         return _waited(self.start_collective(call, group, AUTO, name="barrier"), async_op)
 
     def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
-        """Ranks of the run that are in a group, in the group's order; an empty list outside of the group."""
+        """Return a group's ranks of the run, in the group's order; an empty list if this rank is not in the group."""
         if group is None:
             return list(range(self.get_world_size()))
         return [] if isinstance(group, NonMember) else list(group.group.sips)
@@ -656,7 +656,7 @@ class Distributed:
     def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
         """Send a tensor to rank ``dst`` of the run, whose receive has a tensor of the same size, type and layout.
 
-        Messages from one rank to another arrive in the order in which they are sent; tags must agree.
+        Messages from a rank to another arrive in the order of their sends; tags must agree.
 
         Raises:
             RuntimeError: before ``init_process_group``.

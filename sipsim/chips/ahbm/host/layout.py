@@ -58,39 +58,39 @@ class DPPolicy:
         return [[(cube, pe) for cube in some_cubes for pe in some_pes] for some_cubes in cubes for some_pes in pes]
 
     def places(self) -> list[Place]:
-        """All PEs that hold a part of the tensor."""
+        """Return all PEs that hold a part of the tensor, as (cube, PE)."""
         return [(cube, pe) for cube in range(self.num_cubes) for pe in range(self.num_pes)]
 
     def cube_blocks(self) -> int:
-        """Number of different blocks of cubes: 1 if cubes have copies, else ``num_cubes``."""
+        """Return the number of different blocks of cubes: 1 if cubes have copies, else ``num_cubes``."""
         return len(_groups(self.cube, self.num_cubes))
 
     def parts(self, layout: str) -> int:
-        """Number of parts that rows (``layout`` row_wise) or columns (column_wise) are split into."""
+        """Return the number of parts into which rows (``layout`` row_wise) or columns (column_wise) are split."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         return prod(count for level, count in levels if level == layout)
 
     def splits(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        """(layout, number) of cubes, and of PEs. A level of one cube or PE counts as replicated in any layout."""
+        """Return (layout, number) of cubes, and of PEs. A level of one cube or PE always counts as replicated."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         cube, pe = ((layout if count > 1 else COPIES, count) for layout, count in levels)
         return cube, pe
 
     def is_replicated_on(self, other: "DPPolicy") -> bool:
-        """Whether each PE of the ``other`` layout has a copy of a tensor with this layout."""
+        """Return whether each PE of the ``other`` layout has a copy of a tensor with this layout."""
         (cube, cubes), (pe, pes) = self.splits()
         return cube == pe == COPIES and (cubes, pes) == (other.num_cubes, other.num_pes)
 
     def blocks(self) -> int:
-        """Number of blocks of the tensor; copies count once."""
+        """Return the number of blocks of the tensor; copies count once."""
         return len(self.holders())
 
     def part(self, blocks: int) -> "PartLayout":
-        """Layout of ``blocks`` blocks of one or several tensors with this layout."""
+        """Return the layout of ``blocks`` blocks of one or several tensors with this layout."""
         return PartLayout(num_cubes=self.num_cubes, num_pes=self.num_pes, count=blocks)
 
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of a PE's block of a tensor of ``shape``.
+        """Return the shape of a PE's block of a tensor of ``shape``.
 
         Raises:
             ValueError: when rows or columns cannot be split equally, or the shape has no columns to split.
@@ -133,7 +133,7 @@ class DPPolicy:
         return grid.swapaxes(0, 1) if self.cube == COLUMNS else grid
 
     def _sharers(self, layout: str) -> str:
-        """The cubes and PEs that share the rows (columns), as text for messages."""
+        """Return the cubes and PEs that share the rows (columns), as text for messages."""
         cubes = f"{self.num_cubes} cubes" if self.cube == layout else ""
         pes = f"{self.num_pes} PEs" if self.pe == layout and self.num_pes > 1 else ""
         return " of ".join(filter(None, (cubes, pes)))
@@ -200,7 +200,7 @@ class TensorBase:
         raise NotImplementedError("a tensor without addresses")
 
     def ranges(self) -> list[Range]:
-        """Ranges of virtual addresses, in the order of elements."""
+        """Return the ranges of virtual addresses, in the order of elements."""
         start = int(self.pointer())
         return [(start, start + self.nbytes)]
 
@@ -225,7 +225,7 @@ class HostTensor:
 
 
 def whole(name: str, value: Any) -> int:
-    """Return ``value``, an argument of a script, if it is a whole number of Python or NumPy. ``name``: for the message.
+    """Return ``value``, an argument of a script, if it is a whole number of Python or NumPy. ``name``: for messages.
 
     Raises:
         TypeError: for anything else, including a bool.

@@ -47,11 +47,11 @@ class Segment(NamedTuple):
     copies: Mapping[Place, Block] = {}
 
     def blocks(self) -> list[Block]:
-        """All blocks, copy 0 first."""
+        """Return all blocks, copy 0 first."""
         return [*self.copies.values()] or [Block(self.pa, self.block_bytes)]
 
     def pa_for(self, cube: int, pe: int) -> int:
-        """Physical address for a kernel on a PE: of the PE's copy, else of its cube's first copy, else of copy 0."""
+        """Return the physical address for a kernel on a PE: the PE's copy, else its cube's first copy, else copy 0."""
         block = self.copies.get((cube, pe))
         if block is None:
             block = next((each for (on_cube, _), each in self.copies.items() if on_cube == cube), None)
@@ -96,7 +96,7 @@ class StorageRef(weakref.ref[Storage]):
 
 
 def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
-    """Messages that map a tensor in the page tables of a SIP's PEs: one for all PEs, then one for each other target.
+    """Return messages that map a tensor for a SIP's PEs: one for all PEs, then one for each narrower target.
 
     All PEs get copy 0. With copies (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`) all PEs of a cube get the cube's
     first copy, and each PE with a copy gets this copy. The same mappings are removed when the tensor is freed.
@@ -130,11 +130,11 @@ class AddressSpace:
     """Allocator of the tensors of SIP ``sip``, with ``room_bytes`` in the HBM of each PE. ``memory``: stores the bytes.
 
     Allocation is first fit. Within a row each virtual address is used once. Memory is freed at a row start, and in
-    :meth:`allocate` when it does not suffice, or when as many bytes were allocated since the last time as were alive
+    :meth:`allocate` when memory does not suffice or the bytes allocated since the last freeing reach those alive
     then. Which tensors a full garbage collection finds dead at these moments depends on the program alone. A freed
     tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
-    ``bridge``: through which a host program makes its calls. ``page_table``: of the PEs' MMUs, kept up to date.
+    ``bridge``: through which a host program makes its calls. ``page_table``: table of the PEs' MMUs, kept up to date.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class AddressSpace:
             self._next_va += -self._next_va % ALIGN_BYTES
 
     def live(self) -> list[Allocation]:
-        """Allocations that are not freed, in order of creation."""
+        """Return the allocations that are not freed, in order of creation."""
         return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
@@ -323,7 +323,7 @@ def _va(segment: Segment) -> int:
 
 
 def _bytes_on(allocation: Allocation, cube: int, pe: int) -> int:
-    """Bytes of a tensor in the HBM of one PE."""
+    """Return the bytes of a tensor in the HBM of one PE."""
     places = (PhysAddr.decode(block.pa) for segment in allocation.segments for block in segment.blocks())
     return allocation.segments[0].nbytes * sum((place.cube, place.pe) == (cube, pe) for place in places)
 

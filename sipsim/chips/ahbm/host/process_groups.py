@@ -55,8 +55,8 @@ class GroupLauncher:
     """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
     ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
-    ended, and some ended works. ``_evicted``: by generation, the wirings that are closed before its installation,
-    because it uses their memory. ``_pairs``: queue pairs for messages, by group number, then by generation.
+    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory it reuses, to be closed
+    before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
     """
 
     def __init__(self, sip: Sip, queue: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
@@ -75,9 +75,9 @@ class GroupLauncher:
     def collective(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
         """Check a work's call, choose its algorithm (as named, by the config, or by estimated cost), and launch it.
 
-        The queue pairs are installed first if needed. This call picks the wirings to evict for a new one, so that all
-        ranks pick the same. They are closed, and the new one is installed, when the launch starts: after the end of all
-        works that use them. The host does not wait.
+        The queue pairs are installed first if needed. This call picks the wirings to evict for a new wiring, so that
+        all ranks pick the same. When the launch starts, after the end of all works that use evicted wirings, these are
+        closed and the new wiring is installed. The host does not wait.
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that does not run the call.
@@ -426,11 +426,11 @@ class ProcessGroups:
         self._windows.give(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:
-        """Whether a group was not destroyed."""
+        """Return whether a group was not destroyed."""
         return self._live.get(handle.number) is handle
 
     def live(self) -> list[GroupHandle]:
-        """All groups that were not destroyed, in order of creation."""
+        """Return all groups that were not destroyed, in order of creation."""
         return [*self._live.values()]
 
 

@@ -96,7 +96,7 @@ class Work:
     number of its PEs on which an earlier launch has not ended, plus the number of other launches for which it waits.
     ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of the last ended
     kernel. ``before_start_ps``: time from launch to kernel start, summed over all kernels. ``generation``: number of
-    the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: name of its row. ``on_start``,
+    the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: its ``RunRecord.row``. ``on_start``,
     ``on_end``: functions that are called with this launch when it starts and when it ends.
     """
 
@@ -172,7 +172,7 @@ class Work:
         return True
 
     def note_kernel(self, start_ps: Ps, end_ps: Ps) -> None:
-        """Count a kernel that has ended."""
+        """Add the times of a kernel that has ended."""
         first_ps, last_ps = self.kernels_ps or (start_ps, end_ps)
         self.kernels_ps = min(first_ps, start_ps), max(last_ps, end_ps)
         self.kernel_ps += end_ps - self.start_ps
@@ -292,7 +292,7 @@ class Stream:
         work.launch = self._sip.launch(places, begin, done, span, work.run)
 
     def _mark(self, work: Work) -> None:
-        """Reset the usage counters for a launch with a result row; launches between such rows count for no row."""
+        """Reset the usage counters if the launch makes a result row; launches between result rows count for no row."""
         if work.is_reported:
             self._has_rows, self._row = True, work
             self._sip.usage.mark(1)

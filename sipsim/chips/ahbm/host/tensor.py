@@ -37,7 +37,7 @@ class Tensor(TensorMath):
     """Tensor in simulated memory: ``shape`` elements of ``dtype`` with layout ``dp``; ``shard_shape`` is a PE's part.
 
     ``shards``: the blocks in the order of addresses, each on one PE or with copies on several. A view (:meth:`narrow`)
-    has some of the shards, or a part of one, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
+    has some of the shards, or part of a shard, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
 
     Raises:
         ValueError: for a shape that the layout cannot divide.
@@ -69,7 +69,7 @@ class Tensor(TensorMath):
         return self.shards[0].va
 
     def elements_per_pe(self) -> int:
-        """Number of elements of one shard."""
+        """Return the number of elements of one shard."""
         return self.numel() // len(self.shards)
 
     @host_call
@@ -205,11 +205,11 @@ class TensorList(TensorBase):
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
 
     def ranges(self) -> list[Range]:
-        """Ranges of virtual addresses of all tensors, in the order of the list."""
+        """Return the ranges of virtual addresses of all tensors, in the order of the list."""
         return [each for tensor in self.tensors for each in tensor.ranges()]
 
     def numpy(self) -> Array:
-        """All tensors stacked into one array on the host."""
+        """Return all tensors stacked into one array on the host."""
         return np.stack([each.numpy() for each in self.tensors])
 
 

@@ -73,7 +73,7 @@ def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
 
 
 def matmul(blocks: Sequence[BlockStrides], shape: tuple[int, int, int], *ptrs_and_tl: Any) -> None:
-    """Multiply the PE's blocks of two matrices, (M, K) and (K, N); addresses of both and of the result, then ``tl``."""
+    """Multiply the PE's blocks of two matrices; the addresses of both and of the result come before ``tl``."""
     *ptrs, tl = ptrs_and_tl
     a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
     tl.gemm(a, b, c, shape)

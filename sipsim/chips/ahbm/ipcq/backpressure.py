@@ -36,7 +36,7 @@ class Backpressure:
 
     ``interval_ps``: time to the first read, 0 if PE_CPU sleeps. ``most_ps``: longest interval, 0 if it is constant.
     ``look_ps``: time of a read. ``wake_ps``: time of a wake-up. ``delays``: whether a wait may end after its event.
-    ``is_free``: whether reads and wake-ups take no time at a constant interval; then polling starts with the receive.
+    ``is_free``: reads and wake-ups take no time at a constant interval; then a posted receive is polled for at once.
     """
 
     def __init__(self, interval_ps: Ps, most_ps: Ps = 0, look_ps: Ps = 0, wake_ps: Ps = 0) -> None:

@@ -40,7 +40,7 @@ class WireFormat:
 
 
 COPY, IN_PLACE = "copy", "in_place"
-"""Values of ``latch`` in ``ccl.yaml``: when the bytes of a received message are read from its slot and the slot is
+"""Values of ``latch`` in ``ccl.yaml``, which decides when a received message is read from its slot and when the slot is
 credited.
 
 ``null``: the handle gets the bytes in zero time, and the slot is credited at once. ``copy``: PE_DMA copies the bytes

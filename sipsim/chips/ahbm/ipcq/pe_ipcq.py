@@ -642,7 +642,7 @@ class PeIpcq(CommandEngine):
         unread: bool = False,
         read_ps: Ps | None = None,
     ) -> None:
-        """Release a slot because of span ``cause``. ``read_ps``: when it is read, now if None. ``unread``: it is not.
+        """Release a slot, because of span ``cause``, that is read at ``read_ps`` (None: now) or, if ``unread``, never.
 
         ``emitted`` is called when the credit is emitted, or at once while an earlier slot is in use.
         """

@@ -114,7 +114,7 @@ class SipGenerations:
             insort(taken, ring)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
-        """Return the entries with virtual addresses of the peers' rings, if the MMU translates rings."""
+        """Return the entries, with virtual addresses of the peers' rings if the MMU translates rings."""
         mmu = self._sip.plan.resolved.components.pe_mmu
         if mmu is None or not mmu.virtual_rings:
             return entries

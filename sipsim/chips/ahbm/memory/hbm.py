@@ -99,7 +99,7 @@ ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queu
 class HbmParams(Section, frozen=True):
     """``params`` of the section; all but ``preset`` are optional, and ``null`` is the preset's value.
 
-    ``channels``: of a slice. ``read_latency_ns`` of the section has no effect, so a user's value is refused.
+    ``channels``: per slice. ``read_latency_ns`` of the section has no effect, so a user's value is refused.
     """
 
     preset: str

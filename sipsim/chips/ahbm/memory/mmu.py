@@ -196,7 +196,7 @@ TLB_MISS = "TLB miss"
 
 
 class _Recent(NamedTuple):
-    """Translation in the last used page: physical minus virtual is ``offset`` from ``start`` to before ``stop``."""
+    """Translation in the last used page, from ``start`` to before ``stop``; valid while the table is at ``version``."""
 
     version: int
     start: int

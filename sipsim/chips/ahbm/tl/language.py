@@ -560,7 +560,7 @@ class TL:
         written.
 
         ``shape``: (M, K, N). ``strides``: elements from row to row of a, b and c; None for contiguous rows. ``dtype``:
-        of a and b, ``out_dtype``: of c, unless the addresses have types. ``epilogue``: steps on the sums, of f32 or
+        type of a and b, ``out_dtype``: type of c, for untyped addresses. ``epilogue``: steps on the sums, of f32 or
         i32, before the cast: ``"relu"``, ``"gelu"``, ``("scale", number)``, ``("bias", address)`` of a row of N
         elements. The command takes at most ``pe_gemm.buffer_KiB`` of the TCM while it runs.
 
