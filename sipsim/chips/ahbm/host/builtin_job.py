@@ -200,7 +200,7 @@ def _groups(job: Job, plan: Plan) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_in_place(job: Job, collective: Collective) -> bool:
-    """Return whether source and result of a rank are one tensor. The flag counts for collectives over groups alone."""
+    """Return whether source and result of a rank are one tensor. The flag is for collectives over groups only."""
     return collective.in_place if collective.per_cube else job.in_place
 
 

@@ -656,7 +656,7 @@ class Distributed:
     def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
         """Send a tensor to rank ``dst`` of the run, whose receive has a tensor of the same size, type and layout.
 
-        Messages from a rank to another arrive in the order of their sends; tags must agree.
+        Messages from one rank to another arrive in the order of their sends; their tags must agree.
 
         Raises:
             RuntimeError: before ``init_process_group``.

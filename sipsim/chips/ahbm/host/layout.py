@@ -148,8 +148,8 @@ def _groups(layout: str, count: int) -> list[list[int]]:
 class PartLayout(DPPolicy):
     """Layout of some rows of a tensor, or of several tensors as one: ``count`` blocks on PEs of the whole tensor.
 
-    ``num_cubes`` and ``num_pes`` are copied from the whole tensor: all views of it then have the same workers on every
-    rank.
+    ``num_cubes`` and ``num_pes`` are copied from the whole tensor, so all views of a tensor have the same workers on
+    every rank.
     """
 
     cube: str = "part"

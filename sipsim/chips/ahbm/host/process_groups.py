@@ -45,7 +45,7 @@ Programs = dict[Place, Program]
 
 
 class PairQueues(NamedTuple):
-    """Installed queue pairs from a rank to another: pairs of worker PEs, and an iterator over message numbers."""
+    """Installed queue pairs from one rank to another: pairs of worker PEs, and an iterator over message numbers."""
 
     workers: set[tuple[Place, Place]]
     numbers: Iterator[int]
@@ -55,8 +55,8 @@ class GroupLauncher:
     """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
     ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
-    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory it reuses, to be closed
-    before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
+    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory the generation reuses; they
+    are closed before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
     """
 
     def __init__(self, sip: Sip, queue: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:

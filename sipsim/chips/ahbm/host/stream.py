@@ -39,7 +39,7 @@ class WeakTensors:
 
 
 class Future:
-    """Result of an asynchronous collective, available once its launch has ended, or a function of another future."""
+    """Result of an asynchronous collective, available once the launch has ended, or a function of another future."""
 
     def __init__(self, work: "Work", compute: Callable[[], Any]) -> None:
         self._work = work
@@ -391,9 +391,9 @@ PS_PER_MS = 10**9
 class Event:
     """Point in the launches of a SIP, set by the last call of :meth:`record`.
 
-    Names, defaults and kinds of errors are those of ``torch.Event``. A SIP has one stream, so the launches before an
-    event are all launches and collectives that the SIP has made so far. The event's time is the end of the last of
-    these, or the time of :meth:`record` if all had ended: host code takes no time.
+    Names, defaults and kinds of errors are as in ``torch.Event``. A SIP has one stream, so the launches before an event
+    are all launches and collectives that the SIP has made so far. The event's time is the end of the last such launch,
+    or the time of :meth:`record` if all had ended: host code takes no time.
     """
 
     def __init__(self, stream: Stream, enable_timing: bool = False) -> None:

@@ -66,7 +66,7 @@ def by_rows(
 
 
 def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
-    """Softmax of each row in f32, rounded to the type of ``values``: ``exp(x - max) / sum(exp(x - max))``."""
+    """Return each row's softmax in f32, rounded to the type of ``values``: ``exp(x - max) / sum(exp(x - max))``."""
     x = values.to("f32")
     powers = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
     return (powers / tl.sum(powers, axis=1, keep_dims=True)).to(values.dtype)

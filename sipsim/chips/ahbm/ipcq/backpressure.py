@@ -34,7 +34,7 @@ Ps = int
 class Backpressure:
     """Model of the delay, in ps, from an event until the waiting PE_CPU sees the event.
 
-    ``interval_ps``: time to the first read, 0 if PE_CPU sleeps. ``most_ps``: longest interval, 0 if it is constant.
+    ``interval_ps``: time to the first read, 0 if PE_CPU sleeps. ``most_ps``: longest interval, 0 if all are equal.
     ``look_ps``: time of a read. ``wake_ps``: time of a wake-up. ``delays``: whether a wait may end after its event.
     ``is_free``: reads and wake-ups take no time at a constant interval; then a posted receive is polled for at once.
     """

@@ -52,7 +52,7 @@ class CreditReturn:
         return () if waiting is None else tuple(waiting.values())
 
     def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
-        """Hold a credit for the next message; replace an older credit of the same ring, whose slots it includes."""
+        """Hold a credit for the next message. The newest credit of a ring replaces and includes older credits."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:

@@ -47,7 +47,7 @@ class Ipcqs(dict[tuple[int, int], PeIpcq]):
 
 
 class MessageDelivery(Delivery):
-    """Delivery of messages: the memory of the slot times the write, then PE_IPCQ takes the message.
+    """Delivery of messages: the port of the slot's memory times the write, then PE_IPCQ takes the message.
 
     A message to an address in no ring memory is routed to the configured ring memory, where PE_IPCQ rejects it.
     """

@@ -112,7 +112,7 @@ class MemoryStore:
             each.host_cleared(address, nbytes)
 
     def canonical(self, address: int) -> int:
-        """Return the lowest of all addresses of the same byte."""
+        """Return the lowest address of the byte at ``address``, which may have one address per PE of its cube."""
         space = address >> OFFSET_BITS
         first = self._first.get(space)
         if first is None:
@@ -122,7 +122,7 @@ class MemoryStore:
         return first | (address & _OFFSET_MASK)
 
     def pages(self) -> Iterator[tuple[int, bytearray]]:
-        """Yield all existing pages, each with its canonical address."""
+        """Yield all pages that were written, as (canonical address, content)."""
         found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
         for first, content in found.items():
             for page, data in content.pages.items():

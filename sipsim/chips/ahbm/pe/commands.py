@@ -68,7 +68,7 @@ class MathOp(msgspec.Struct, frozen=True):
     """An element-wise operation; ``op`` is a key of ``sipsim.core.arithmetic.operations.OPERATIONS``.
 
     ``operands``: handles and numbers of type ``dtype``, broadcast to ``dims``; the first operand of ``where`` is i8.
-    Without ``dims`` all operands are handles of the result's shape; without ``dtype`` all have the last one's type.
+    Without ``dims`` all operands are handles of the result's shape; without ``dtype`` the last handle sets the type.
     """
 
     op: str
@@ -321,7 +321,7 @@ class Completion(msgspec.Struct, eq=False):
     reads: tuple[TakenSlot, ...] = ()
 
     def has_ended(self) -> bool:
-        """Return whether the command has ended now; kernels that poll may run differently under other timings."""
+        """Return whether the command has ended. A kernel that polls this may run differently under other timings."""
         return self.ended
 
     def end(self) -> None:

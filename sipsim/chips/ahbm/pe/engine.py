@@ -128,7 +128,7 @@ class SendSlots:
         return passed[last] if last < len(passed) else None
 
     def wait(self, task: Task, engine: Engine, what: str) -> None:
-        """Block the kernel until the next pass time is known."""
+        """Block the kernel until the time at which the next message passes is known."""
         self._waiter = partial(self._resume, task, engine)
         task.wait(what)
 
@@ -202,7 +202,7 @@ class TransferUnit(Unit):
         self._waiting: deque[Callable[[], None]] = deque()
 
     def when_free(self, begin: Callable[[], None]) -> None:
-        """Call ``begin``, which starts its work, when the unit is free, now or later."""
+        """Call ``begin``, which starts a piece of work, when the unit is free, now or later."""
         if self._is_busy:
             self._waiting.append(begin)
         else:

@@ -119,7 +119,7 @@ class TcmBudget:
         return self.used_bytes + nbytes <= self.capacity_bytes
 
     def give(self, number: int) -> None:
-        """Free the space of a handle, if it still has any."""
+        """Free the space of a handle, unless it was freed before."""
         held = self._held.pop(number, None)
         if held is not None:
             self.used_bytes -= held.nbytes

@@ -39,7 +39,7 @@ class KernelContext(Protocol):
         """Start a command."""
 
     def settle(self) -> None:
-        """Block the kernel, which ends, until PE_CPU has issued all commands; then free the slots that it uses."""
+        """Block the kernel, which ends, until PE_CPU has issued all commands; then free the kernel's slots."""
 
     def enter_phase(self, phase: str) -> None:
         """Set the phase of the kernel."""
@@ -51,7 +51,7 @@ class KernelContext(Protocol):
         """Raise ``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
     def canonical(self, address: int) -> int:
-        """Return the lowest of all addresses of the same byte."""
+        """Return the lowest address of the byte at ``address``, which may have several addresses."""
 
     def can_send(self, direction: str) -> bool:
         """Return whether a direction is installed for sending."""
