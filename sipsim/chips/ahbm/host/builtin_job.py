@@ -1,8 +1,8 @@
 """The built-in job: a collective on seeded data, size after size, with an exact check of each result.
 
 The job is a host program like a user's script, and uses the same ``torch``. All ranks start each iteration at one
-simulated time, so that no iteration contains the skew of the previous one. The expected result is exact, or that of
-``reference`` of a user's algorithm.
+simulated time, so that no iteration contains the skew of the previous one. The expected result is exact, or
+computed by ``reference`` of a user's algorithm.
 """
 
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ class JobData:
             piece = found[done : done + PIECE]
             terms = (self._integers(rank, start + done, len(piece)) for rank, start in starts)
             if self._op in ("sum", "avg"):
-                # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
+                # The sum in the type equals the integers' sum: exact in a floating type, wrapped in an integer type.
                 piece[:] = reduce(np.add, terms)
             else:
                 typed = [self._typed(rank, term) for (rank, _), term in zip(starts, terms, strict=True)]
@@ -150,7 +150,7 @@ def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
 def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
     """Return a layout on as many PEs of a SIP as can share tensors of these numbers of elements equally.
 
-    No shard is smaller than ``LEAST_SHARD_BYTES``, except that of a tensor on one PE.
+    No shard is smaller than ``LEAST_SHARD_BYTES``, except the shard of a tensor on one PE.
     """
     for cubes, pes in ((n_cubes, n_pes), (n_cubes, 1), (1, n_pes)):
         shards = cubes * pes
@@ -171,7 +171,7 @@ class _PlannedTensor(TensorBase):
 def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job) -> Job:
     """Complete ``job`` for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
 
-    ``n_elems`` of the job counts elements of a unit; sizes in bytes are those of the larger tensor of a rank.
+    ``n_elems`` of the job counts elements of a unit; sizes in bytes are of the larger tensor of a rank.
 
     Raises:
         ConfigError: for a request that cannot run; the message states a remedy.

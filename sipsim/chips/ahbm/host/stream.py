@@ -189,7 +189,7 @@ class Work:
 class Stream:
     """All launches of one SIP: each PE runs its launches in the order in which the host made them.
 
-    A launch waits for the earlier launches that share a PE with it, and overlaps with all others. ``space``: the
+    A launch waits for the earlier launches that share a PE with it, and overlaps with other launches. ``space``: the
     allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of ended launches.
     ``records``: records of the first ``MOST_LAUNCHES`` ended launches.
     """

@@ -74,7 +74,7 @@ class Tensor(TensorMath):
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite all elements with those of ``source``, converted as by ``tl.cast``.
+        """Overwrite all elements with the elements of ``source``, converted as by ``tl.cast``.
 
         Raises:
             ValueError: when the shapes differ.

@@ -10,7 +10,7 @@ the previous one, up to this maximum (Anderson, "The performance of spin lock al
 Cherian, "Adaptive backoff synchronization techniques", ISCA 1989). Without this key the interval is constant. Reads
 that see no event are computed and need no simulator events.
 
-**Crossover.** Let p be the first interval, P the longest, c the time of a read and W that of a wake-up. Reads begin at
+**Crossover.** Let p be the first interval, P the longest, c the time of a read, W the time of a wake-up. Reads begin at
 
     t(k) = p * (2**k - 1)            while p * 2**k <= P, then at intervals of P
 

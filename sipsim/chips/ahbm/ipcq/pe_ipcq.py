@@ -55,7 +55,7 @@ POLL, WAKEUP = "poll", "wakeup"
 
 @engine_for(IpcqSend, IpcqRecv, IpcqRelease)
 class PeIpcq(CommandEngine):
-    """All queue pairs of one PE: those of the plan (generation 0) and those of later generations.
+    """All queue pairs of one PE: the plan's (generation 0) and the pairs of later generations.
 
     A kernel sees the generation in use (:meth:`use`): ``queues`` by short name, ``rank`` and ``world_size``. ``call``:
     text of the collective call that the kernel belongs to.
@@ -695,7 +695,7 @@ def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
 
 
 def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
-    """Return the error for a message whose size, type or shape differs from that of its receive."""
+    """Return the error for a message whose size, type or shape is not what its receive expects."""
     kind, dims = command.dtype, command.dims
     nbytes, arrived = math.prod(dims) * kind.itemsize, len(received.data)
     return IpcqTypeMismatch(

@@ -49,7 +49,7 @@ class Mapping:
     in bank group and channel. A *stripe* is all lines of a slice with equal bank and row bits: one row of one bank in
     each bank group of each pseudo channel.
 
-    With ``is_hashed`` all bits above a line are XORed, in groups, into those of bank group and channel, and the row
+    With ``is_hashed`` all bits above a line are XORed, in groups, into the bits of bank group and channel, and the row
     bits into the bank bits: accesses whose distance is a power of two use different channels and banks.
     """
 
@@ -139,7 +139,7 @@ class Rows:
 
     To open a row takes a precharge, if another row is open (tRP), and an activate, at least tRC after the last activate
     of the bank and after write recovery (tWR); the first column command follows tRCD later. All rows of an access are
-    opened when it begins, those of one pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, and up
+    opened when it begins, in each pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, and up
     to four overlap with earlier bursts: an access with fewer bursts than its rows need occupies the bus for longer.
     Bursts of one bank group are tCCD_L apart.
     """

@@ -25,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Message that maps entries for a target's PEs, None: all (ADR-0023 D12). ``name``: what is mapped, for errors."""
+    """Message that maps entries for a target (None means all: ADR-0023 D12). ``name``: what is mapped, for errors."""
 
     target_cube: int | None
     target_pe: int | None

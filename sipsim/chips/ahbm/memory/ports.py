@@ -3,7 +3,7 @@
 A port serves the accesses of one node. Its class is the memory kind, registered by name and selected by ``kind`` of the
 memory's section in ``components.yaml``. The contents of memories are in :mod:`sipsim.chips.ahbm.memory.store`.
 
-The bandwidth of a memory is that of its edges, its ports or banks: a memory port adds them before the route of a read
+The bandwidth of a memory is that of its edges (ports or banks): a memory port adds the edges before the route of a read
 and after the route of a write. So an access over a route takes the longer of the memory's and the route's times for its
 bytes, not their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.fabric.sharing`).
 """

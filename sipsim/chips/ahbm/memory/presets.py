@@ -126,7 +126,7 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
 
 
 def _check(name: str, preset: Preset) -> None:
-    """Raise a problem for the first value that is inconsistent with others."""
+    """Raise a problem for the first value that is inconsistent with other values."""
     timings = preset.timings
     least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:

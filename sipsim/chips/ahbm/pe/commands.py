@@ -136,7 +136,7 @@ class Reduce(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the operand; never a special function."""
+        """Bytes that PE_MATH processes (the operand's), and False: the function is never special."""
         return self.operand.nbytes, False
 
 
@@ -168,7 +168,7 @@ class Cast(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, in the wider type; never a special function."""
+        """Bytes that PE_MATH processes (in the wider type), and False: the function is never special."""
         return max(self.operand.nbytes, self.result_bytes), False
 
 
@@ -192,7 +192,7 @@ class Rearrange(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the result; never a special function."""
+        """Bytes that PE_MATH processes (the result's), and False: the function is never special."""
         return self.result_bytes, False
 
 
@@ -216,12 +216,12 @@ class Make(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the result; never a special function."""
+        """Bytes that PE_MATH processes (the result's), and False: the function is never special."""
         return self.result_bytes, False
 
 
 class TcmPiece(NamedTuple):
-    """Bytes in the TCM at a physical ``address``; None: the start of the kernel's region."""
+    """Bytes in the TCM at a physical ``address``; None stands for the start of the kernel's region."""
 
     address: int | None
     nbytes: int

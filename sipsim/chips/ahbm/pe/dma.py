@@ -31,7 +31,7 @@ from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays,
 
 Ps = int
 TcmAddress = int | None
-"""An address in the TCM; None: the start of the kernel's region, for data without an address."""
+"""Address in the TCM; None, for data without an address, stands for the start of the kernel's region."""
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
 """Name of the queue of loads and stores."""

@@ -43,8 +43,8 @@ class EngineQueue:
 
     With ``pe_scheduler.queue_depth`` every engine has a queue of that many slots. A command takes a slot when
     PE_CPU hands it over, and frees the slot when it and all earlier commands have ended; a full queue blocks the
-    kernel. Commands start in order; ``may_start`` decides which wait for the end of others. PE_DMA's loads and stores
-    share one queue.
+    kernel. Commands start in order; ``may_start`` decides which commands wait for the end of earlier commands. The
+    loads and stores of PE_DMA share one queue.
     """
 
     def __init__(self, name: str, depth: int, engine: Engine, may_start: Order) -> None:
