@@ -1,8 +1,8 @@
 """The built-in job: a collective on seeded data, size after size, with an exact check of each result.
 
 The job is a host program like a user's script, and uses the same ``torch``. All ranks start each iteration at one
-simulated time, so that no iteration contains the skew of the previous one. The expected result is exact, or that of
-``reference`` of a user's algorithm.
+simulated time, so that no iteration contains the skew of the previous one. The expected result is exact, or
+computed by ``reference`` of a user's algorithm.
 """
 
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ from sipsim.records.job import Job, JobRequest
 from sipsim.topology.links import grid_text
 
 MOST_FACTORS = 16
-"""Ranks with a factor of 2 or 1/2: every product of such factors is exact in every floating type."""
+"""Number of ranks with a factor of 2 or 1/2: every product of such factors is exact in every floating type."""
 
 
 class JobData:
-    """Sources of all ranks of a collective, which are the SIPs ``sips``, and the exact results.
+    """Test data of a collective: the sources of all ranks, and the exact results. ``sips``: the SIP of each rank.
 
-    ``shape``: of a source, (elements,), or (rows, elements) of a collective with a row per cube. An element depends on
+    ``shape``: shape of a source: (elements,), or (rows, elements) with a row per cube. An element depends on
     its SIP and place alone. Sums are of small integers, so that every partial sum is exact. Factors of a product are 2
     and 1/2, or odd integers in integer types, of either sign: a lost factor changes every element. In floating types,
     ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost factor changes half of the elements.
@@ -87,7 +87,7 @@ class JobData:
             piece = found[done : done + PIECE]
             terms = (self._integers(rank, start + done, len(piece)) for rank, start in starts)
             if self._op in ("sum", "avg"):
-                # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
+                # The sum in the type equals the integers' sum: exact in a floating type, wrapped in an integer type.
                 piece[:] = reduce(np.add, terms)
             else:
                 typed = [self._typed(rank, term) for (rank, _), term in zip(starts, terms, strict=True)]
@@ -109,7 +109,7 @@ class JobData:
 
 
 class Buffers(NamedTuple):
-    """A rank's ``call``, the data of its source, and the expected result; None without a check."""
+    """A rank's call, the data of its source, and the expected result, which is None if results are not checked."""
 
     call: Call
     data: HostTensor
@@ -141,7 +141,7 @@ LEAST_SHARD_BYTES = 1024
 
 
 def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
-    """Return the layout of tensors of these numbers of elements: the job's, or that of :func:`spread`."""
+    """Return the layout of tensors of ``sizes`` elements: the job's or, if it has none, that of :func:`spread`."""
     if job.layout is not None:
         return DPPolicy("row_wise", "row_wise", *job.layout)
     return spread(sizes, DTYPES[job.dtype].itemsize, system.n_cubes, system.n_pes)
@@ -150,7 +150,7 @@ def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
 def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
     """Return a layout on as many PEs of a SIP as can share tensors of these numbers of elements equally.
 
-    No shard is smaller than ``LEAST_SHARD_BYTES``, except that of a tensor on one PE.
+    No shard is smaller than ``LEAST_SHARD_BYTES``, except the shard of a tensor on one PE.
     """
     for cubes, pes in ((n_cubes, n_pes), (n_cubes, 1), (1, n_pes)):
         shards = cubes * pes
@@ -171,7 +171,7 @@ class _PlannedTensor(TensorBase):
 def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job) -> Job:
     """Complete ``job`` for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
 
-    ``n_elems`` of the job counts elements of a unit; sizes in bytes are those of the larger tensor of a rank.
+    ``n_elems`` of the job counts elements of a unit; sizes in bytes are of the larger tensor of a rank.
 
     Raises:
         ConfigError: for a request that cannot run; the message states a remedy.
@@ -195,12 +195,12 @@ def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job)
 
 
 def _groups(job: Job, plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of a job, which have one size; the group of all SIPs if the job names none."""
+    """Return the groups of a job, which have equal sizes; the group of all SIPs if the job names none."""
     return job.groups or (tuple(range(plan.system.n_sips)),)
 
 
 def _is_in_place(job: Job, collective: Collective) -> bool:
-    """Whether a rank's source and result are one tensor. The job's flag counts for collectives over groups alone."""
+    """Return whether source and result of a rank are one tensor. The flag is for collectives over groups only."""
     return collective.in_place if collective.per_cube else job.in_place
 
 
@@ -237,7 +237,7 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
 
 
 def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
-    """Return for each row the estimate that ``auto`` compares, in ps, without launches: of the slowest group."""
+    """Return for each row the slowest group's estimated time in ps, without launches, as ``auto`` compares it."""
     collective = COLLECTIVES.get(job.collective)
     return tuple(
         max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
@@ -247,7 +247,7 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
 
 
 def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
-    """Return for each row the bytes of a rank's source and result; one tensor counts once."""
+    """Return for each row the bytes of a rank's source and result; if both are one tensor, count it once."""
     collective = COLLECTIVES.get(job.collective or INTERCUBE)
     size = len(_groups(job, plan)[0])
     row = DTYPES[job.dtype].itemsize * (plan.system.n_cubes if collective.per_cube else 1)
@@ -354,7 +354,7 @@ def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
 
 
 def collective_job(request: JobRequest, plan: Plan) -> Job:
-    """Return the job of a request. Sizes are those of the larger tensor, in bytes over all cubes of a SIP.
+    """Return the job of a request. A size is the bytes of the larger tensor over all cubes of a SIP.
 
     Raises:
         ConfigError: for a collective, operator, type, size or flag that cannot run on this system.
@@ -432,7 +432,7 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """Return the name of the first collective that all requested algorithms run; without them, the config's."""
+    """Return the name of the first collective that all requested algorithms run; without any, the config's."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)

@@ -49,7 +49,7 @@ Tensors = Any
 
 
 def kernel_parameters(collective: Collective) -> tuple[str, ...]:
-    """Names of a kernel's first arguments, for messages."""
+    """Return the names of a kernel's first arguments, for messages."""
     tensors = ("the tensor's address",) if collective.in_place else ("the source's address", "the result's address")
     return (*tensors, "the root") if collective.has_root else tensors
 
@@ -151,10 +151,10 @@ class Distributed:
     def new_group(
         self, ranks: Sequence[int] | None = None, *, pes: Sequence[int] = (), **_pytorch_arguments: object
     ) -> GroupHandle:
-        """Make a group of these ranks, in this order; None: all. All ranks of the run make this call, in one order.
+        """Make a group of ``ranks`` in this order, None for all. All ranks of the run make such calls in one order.
 
         On a rank outside of the group the result equals ``GroupMember.NON_GROUP_MEMBER``; only
-        ``destroy_process_group`` takes it. ``pes``: the PEs of each cube that may work for the group; empty: all.
+        ``destroy_process_group`` takes it. ``pes``: the PEs of each cube that may work for the group, empty for all.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -168,7 +168,7 @@ class Distributed:
     def destroy_process_group(self, group: GroupHandle | None = None) -> None:
         """Wait for a group's collectives, then free its rings; all ranks of the run make this call, in one order.
 
-        Without a group, or with the group of all ranks: destroy all groups.
+        If ``group`` is None or the group of all ranks, destroy all groups.
 
         Raises:
             ValueError: for a group that was destroyed before.
@@ -186,32 +186,32 @@ class Distributed:
             self._initialized, self._world_group = False, None
 
     def is_initialized(self) -> bool:
-        """Whether this rank has joined the process group of all SIPs and has not left it."""
+        """Return whether this rank has joined the process group of all SIPs and has not left this group."""
         return self._initialized
 
     def get_rank(self, group: GroupHandle | None = None) -> int:
-        """This SIP's number, or its rank in ``group``; -1 outside of the group."""
+        """Return this SIP's rank in the run, or its rank in ``group``; -1 if the SIP is not in the group."""
         if group is None:
             return self._sip.sip
         return -1 if isinstance(group, NonMember) else _process_group(group).group.sips.index(self._sip.sip)
 
     @host_call
     def pointer_dump(self) -> str:
-        """This SIP's queue pairs as text, each with its four pointers and its receive addresses."""
+        """Return this SIP's queue pairs as text, each with its four pointers and its receive addresses."""
         return pointer_dump(self._sip)
 
     def algorithm_name(self) -> str:
-        """Name of the algorithm that ``ccl.yaml`` selects."""
+        """Return the name of the algorithm that ``ccl.yaml`` selects."""
         return self._world.algorithm.name
 
     def get_world_size(self, group: GroupHandle | None = None) -> int:
-        """Number of SIPs, or of ranks in ``group``; -1 outside of the group."""
+        """Return the number of SIPs in the run, or of ranks in ``group``; -1 if this SIP is not in the group."""
         if group is None:
             return self._plan.system.n_sips
         return -1 if isinstance(group, NonMember) else _process_group(group).group.size
 
     def is_intercube(self, tensor: DeviceTensor) -> bool:
-        """Whether ``all_reduce`` of a tensor, called without a group and an algorithm, is ``intercube``.
+        """Return whether ``all_reduce`` of a tensor, called without a group and an algorithm, is ``intercube``.
 
         This holds for a tensor with a row per cube under ``defaults.all_reduce: intercube``, and for every tensor if
         the config names a user's kernel that is wired before the run. Rank 0 prints a note once where a reader of the
@@ -239,8 +239,8 @@ class Distributed:
         self._has_noted_meaning = True
 
     def _has_row_per_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor has a row on the lead PE of each cube (ADR-0032 D2), or the layout of the algorithm that is
-        wired before the run.
+        """Return whether a tensor has a row on the lead PE of each cube (ADR-0032 D2), or the layout of the algorithm
+        that is wired before the run.
         """
         cubes, dp = self._plan.system.n_cubes, tensor.dp
         if cubes == 1 or dp.num_cubes != cubes:
@@ -257,7 +257,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``tensor_list`` becomes the tensors of all ranks, in their order: a list of one per rank, or one tensor.
+        """Copy all ranks' tensors, in rank order, into ``tensor_list``: a list with a tensor per rank, or one tensor.
 
         All collectives raise RuntimeError before ``init_process_group``, and ValueError for tensors that do not fit.
         """
@@ -272,7 +272,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Each element becomes its combination over the ranks of a group; shape and layout are free.
+        """Combine each element of ``tensor`` over the ranks of a group, in place; shape and layout are free.
 
         Without a group and an algorithm, the config may give the call the meaning of ``intercube``, as in scripts of
         ADR-0032 (``defaults.all_reduce``, or a user's kernel as ``defaults.algorithm``).
@@ -289,7 +289,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Part ``i`` of ``output_list`` becomes this rank's part of rank ``i``'s input; both are lists or tensors."""
+        """Copy this rank's part of rank ``i``'s input into part ``i`` of ``output_list``; both are lists or tensors."""
         return self.run_collective("all_to_all", Call(input_list, output_list), async_op, group, algorithm, pes)
 
     def broadcast(
@@ -301,7 +301,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Each rank's tensor becomes that of rank ``src``."""
+        """Copy the tensor of rank ``src`` of the run into the tensors of all other ranks of the group."""
         call = Call(tensor, tensor, values=(src,))
         return self.run_collective("broadcast", call, async_op, group, algorithm, pes)
 
@@ -315,12 +315,12 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``gather_list`` of rank ``dst`` becomes the tensors of all ranks, a list or a tensor; others give none."""
+        """Copy all ranks' tensors into ``gather_list`` (a list or a tensor) of rank ``dst``; other ranks give None."""
         call = Call(tensor, gather_list, values=(dst,))
         return self.run_collective("gather", call, async_op, group, algorithm, pes)
 
     def intercube_all_reduce(self, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Work | None:
-        """Every row (one per cube) of every rank becomes the sum of all rows of all ranks (ADR-0032)."""
+        """Set every row (one per cube) of every rank to the sum of all rows of all ranks (ADR-0032)."""
         return self.run_collective(INTERCUBE, Call(tensor, tensor, op), async_op)
 
     def reduce(
@@ -333,7 +333,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """The tensor of rank ``dst`` becomes the combination of all ranks' tensors; other ranks keep theirs."""
+        """Combine all ranks' tensors into the tensor of rank ``dst``; the other tensors do not change."""
         call = Call(tensor, tensor, op, (dst,))
         return self.run_collective("reduce", call, async_op, group, algorithm, pes)
 
@@ -347,7 +347,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``output`` becomes this rank's part of the combined inputs; ``input_list``: a tensor per part, or one."""
+        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: a tensor per rank, or one."""
         return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
 
     def scatter(
@@ -360,7 +360,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """``tensor`` becomes this rank's part of ``scatter_list`` of rank ``src``, a list or a tensor."""
+        """Copy this rank's part of ``scatter_list`` (a list or a tensor) of rank ``src`` into ``tensor``."""
         call = Call(scatter_list, tensor, values=(src,))
         return self.run_collective("scatter", call, async_op, group, algorithm, pes)
 
@@ -399,9 +399,9 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Launch a collective with a result row, and wait for its end unless ``async_op``. None outside of the group.
+        """Launch a collective with a result row; wait for its end unless ``async_op``. Return None on a non-member.
 
-        Lists of tensors in the call become one tensor. ``pes``: the PEs of each cube that may work; empty: the group's.
+        Lists of tensors in the call become one tensor. ``pes``: PEs of each cube that may work, empty for the group's.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -427,8 +427,8 @@ class Distributed:
         name: str = "",
         is_reported: bool = False,
     ) -> Work:
-        """Launch the kernel of a collective. ``is_reported``: the launch makes a result row of its own. ``name``: for a
-        launch that counts for no result row, such as a barrier.
+        """Launch the kernel of a collective. ``is_reported``: the launch makes a result row of its own. ``name``: name
+        of a launch that counts for no result row, such as a barrier; else empty.
         """
         collective = call.collective
         assert collective is not None
@@ -445,7 +445,7 @@ class Distributed:
         return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
-        """Return ``group`` if this rank is in it; None: the group of all ranks."""
+        """Return ``group``, None for all ranks; raise ValueError if this rank is not in the group."""
         self._check_initialized()
         chosen = self._world_group if group is None else group
         if isinstance(chosen, ProcessGroup) and not self._groups.is_live(chosen):
@@ -492,7 +492,7 @@ class Distributed:
 
     @host_call
     def start_together(self) -> None:
-        """Block the host script until all ranks have called this, and start all at one simulated time."""
+        """Block the host script until all ranks have made this call; all continue at one simulated time."""
         self._start_together("the common start of an iteration")
 
     def _start_together(self, what: str, is_row: bool = False) -> None:
@@ -526,12 +526,12 @@ class Distributed:
         self._open_row = None
 
     def open_calls(self) -> list[OpenCall]:
-        """Collectives, messages and row starts that have not ended, in order."""
+        """Return the collectives, messages and row starts that have not ended, in order."""
         return [*self._queue.open_calls(), *filter(None, [self._open_row])]
 
     @host_call
     def begin_row(self) -> None:
-        """Block the host script until all ranks have called this and all their launches have ended; then reset the
+        """Block the host script until all ranks have made this call and all launches have ended; then reset the
         machine to its state of time 0. Tensors that the script can reach stay where they are.
 
         Raises:
@@ -593,7 +593,7 @@ class Distributed:
 
     @host_call
     def barrier(self, group: GroupHandle | None = None, async_op: bool = False) -> Work | None:
-        """Wait until all ranks of a group have called this: an all-reduce of one element, without a result row.
+        """Wait until all ranks of a group have made this call: an all-reduce of one element, without a result row.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -606,7 +606,7 @@ class Distributed:
         return _waited(self.start_collective(call, group, AUTO, name="barrier"), async_op)
 
     def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
-        """Ranks of the run that are in a group, in the group's order; an empty list outside of the group."""
+        """Return a group's ranks of the run, in the group's order; an empty list if this rank is not in the group."""
         if group is None:
             return list(range(self.get_world_size()))
         return [] if isinstance(group, NonMember) else list(group.group.sips)
@@ -638,7 +638,7 @@ class Distributed:
     ) -> tuple[GroupHandle, list[GroupHandle]]:
         """Split all ranks, or those of a group, into groups of ``group_size``; return (this rank's group, all groups).
 
-        Every rank of the run makes this call; on a rank outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
+        Every rank of the run makes this call; on a rank outside of ``group`` the first result is ``NON_GROUP_MEMBER``.
 
         Raises:
             TypeError: for a size that is not a whole number.
@@ -656,7 +656,7 @@ class Distributed:
     def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
         """Send a tensor to rank ``dst`` of the run, whose receive has a tensor of the same size, type and layout.
 
-        Messages from one rank to another arrive in the order in which they are sent; tags must agree.
+        Messages from one rank to another arrive in the order of their sends; their tags must agree.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -690,7 +690,7 @@ class Distributed:
         return src
 
     def batch_isend_irecv(self, p2p_op_list: P2POps) -> list[Work]:
-        """Start messages that cannot deadlock, in whatever order ranks list them; return a work per message, as listed.
+        """Start messages in an order that cannot deadlock, however ranks list them; return their works, as listed.
 
         Each rank starts its messages in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, and messages
         of one turn by group and then as listed. Two messages of one turn with a common rank have both ranks in common,
@@ -718,7 +718,7 @@ class Distributed:
 
 
 def _waited(work: Work, async_op: bool) -> Work | None:
-    """Return the work with ``async_op``; else wait for its end and return None."""
+    """Return the work if ``async_op``; else wait for the end of the work and return None."""
     if async_op:
         return work
     work.wait()

@@ -22,7 +22,7 @@ Place = tuple[int, int]
 class DPPolicy:
     """Layout of a tensor over the first ``num_cubes`` cubes of a SIP, and over the first ``num_pes`` PEs of each.
 
-    ``cube`` and ``pe`` each say how their level shares the tensor. ``row_wise``: the first axis is split into equal
+    ``cube``, ``pe``: how cubes, and PEs of a cube, share the tensor. ``row_wise``: the first axis is split into equal
     parts, in order (ADR-0032 D2). ``column_wise``: the last axis is split. ``replicate``: each cube (PE) has a copy;
     with one PE per cube this is the layout of ADR-0032, in which a cube's block lies in the HBM of its lead PE. Cubes
     split by rows and PEs by columns, or the reverse, make a grid.
@@ -53,44 +53,44 @@ class DPPolicy:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
 
     def holders(self) -> list[list[Place]]:
-        """For each block, in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
+        """Return, for each block in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
         cubes, pes = _groups(self.cube, self.num_cubes), _groups(self.pe, self.num_pes)
         return [[(cube, pe) for cube in some_cubes for pe in some_pes] for some_cubes in cubes for some_pes in pes]
 
     def places(self) -> list[Place]:
-        """All PEs that hold a part of the tensor."""
+        """Return all PEs that hold a part of the tensor, as (cube, PE)."""
         return [(cube, pe) for cube in range(self.num_cubes) for pe in range(self.num_pes)]
 
     def cube_blocks(self) -> int:
-        """Number of different blocks of cubes: 1 if cubes have copies, else ``num_cubes``."""
+        """Return the number of different blocks of cubes: 1 if cubes have copies, else ``num_cubes``."""
         return len(_groups(self.cube, self.num_cubes))
 
     def parts(self, layout: str) -> int:
-        """Number of parts that rows (``layout`` row_wise) or columns (column_wise) are split into."""
+        """Return the number of parts into which rows (``layout`` row_wise) or columns (column_wise) are split."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         return prod(count for level, count in levels if level == layout)
 
     def splits(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        """(layout, number) of cubes, and of PEs. A level of one cube or PE counts as replicated in any layout."""
+        """Return (layout, number) of cubes, and of PEs. A level of one cube or PE always counts as replicated."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         cube, pe = ((layout if count > 1 else COPIES, count) for layout, count in levels)
         return cube, pe
 
     def is_replicated_on(self, other: "DPPolicy") -> bool:
-        """Whether each PE of the ``other`` layout has a copy of a tensor with this layout."""
+        """Return whether each PE of the ``other`` layout has a copy of a tensor with this layout."""
         (cube, cubes), (pe, pes) = self.splits()
         return cube == pe == COPIES and (cubes, pes) == (other.num_cubes, other.num_pes)
 
     def blocks(self) -> int:
-        """Number of blocks of the tensor; copies count once."""
+        """Return the number of blocks of the tensor; copies count once."""
         return len(self.holders())
 
     def part(self, blocks: int) -> "PartLayout":
-        """Layout of ``blocks`` blocks of one or several tensors with this layout."""
+        """Return the layout of ``blocks`` blocks of one or several tensors with this layout."""
         return PartLayout(num_cubes=self.num_cubes, num_pes=self.num_pes, count=blocks)
 
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of a PE's block of a tensor of ``shape``.
+        """Return the shape of a PE's block of a tensor of ``shape``.
 
         Raises:
             ValueError: when rows or columns cannot be split equally, or the shape has no columns to split.
@@ -133,14 +133,14 @@ class DPPolicy:
         return grid.swapaxes(0, 1) if self.cube == COLUMNS else grid
 
     def _sharers(self, layout: str) -> str:
-        """The cubes and PEs that share the rows (columns), as text for messages."""
+        """Return the cubes and PEs that share the rows (columns), as text for messages."""
         cubes = f"{self.num_cubes} cubes" if self.cube == layout else ""
         pes = f"{self.num_pes} PEs" if self.pe == layout and self.num_pes > 1 else ""
         return " of ".join(filter(None, (cubes, pes)))
 
 
 def _groups(layout: str, count: int) -> list[list[int]]:
-    """Numbers of cubes (PEs) grouped by equal elements, in the order of addresses."""
+    """Return the numbers of the cubes (PEs) in groups with equal elements, in the order of addresses."""
     return [list(range(count))] if layout == COPIES else [[each] for each in range(count)]
 
 
@@ -148,8 +148,8 @@ def _groups(layout: str, count: int) -> list[list[int]]:
 class PartLayout(DPPolicy):
     """Layout of some rows of a tensor, or of several tensors as one: ``count`` blocks on PEs of the whole tensor.
 
-    ``num_cubes`` and ``num_pes`` are copied from the whole tensor: all views of it then have the same workers on every
-    rank.
+    ``num_cubes`` and ``num_pes`` are copied from the whole tensor, so all views of a tensor have the same workers on
+    every rank.
     """
 
     cube: str = "part"
@@ -196,16 +196,16 @@ class TensorBase:
         return self.numel() // self.dp.cube_blocks()
 
     def pointer(self) -> Any:
-        """The argument of a kernel: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
+        """Return the tensor as a kernel's argument: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
         raise NotImplementedError("a tensor without addresses")
 
     def ranges(self) -> list[Range]:
-        """Ranges of virtual addresses, in the order of elements."""
+        """Return the ranges of virtual addresses, in the order of elements."""
         start = int(self.pointer())
         return [(start, start + self.nbytes)]
 
     def numpy(self) -> Array:
-        """A copy on the host."""
+        """Return a copy of all elements on the host."""
         raise NotImplementedError("a tensor without data")
 
 
@@ -220,12 +220,12 @@ class HostTensor:
         return tuple(self.array.shape)
 
     def numpy(self) -> Array:
-        """The array itself."""
+        """Return the array itself, not a copy."""
         return self.array
 
 
 def whole(name: str, value: Any) -> int:
-    """Return ``value``, an argument of a script, if it is a whole number of Python or NumPy. ``name``: for the message.
+    """Return ``value``, an argument of a script, if it is a whole number of Python or NumPy. ``name``: for messages.
 
     Raises:
         TypeError: for anything else, including a bool.

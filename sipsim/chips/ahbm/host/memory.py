@@ -47,11 +47,11 @@ class Segment(NamedTuple):
     copies: Mapping[Place, Block] = {}
 
     def blocks(self) -> list[Block]:
-        """All blocks, copy 0 first."""
+        """Return all blocks, copy 0 first."""
         return [*self.copies.values()] or [Block(self.pa, self.block_bytes)]
 
     def pa_for(self, cube: int, pe: int) -> int:
-        """Physical address for a kernel on a PE: of the PE's copy, else of its cube's first copy, else of copy 0."""
+        """Return the physical address for a kernel on a PE: the PE's copy, else its cube's first copy, else copy 0."""
         block = self.copies.get((cube, pe))
         if block is None:
             block = next((each for (on_cube, _), each in self.copies.items() if on_cube == cube), None)
@@ -72,7 +72,7 @@ class Allocation(NamedTuple):
 
 
 class Storage:
-    """Owner of ``allocation``: memory may be freed once this object is dead. A tensor and its views share one."""
+    """Owner of ``allocation``, which may be freed once this object is dead. Views share the storage of their tensor."""
 
     __slots__ = ("__weakref__", "allocation")
 
@@ -96,7 +96,7 @@ class StorageRef(weakref.ref[Storage]):
 
 
 def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
-    """Messages that map a tensor in the page tables of a SIP's PEs: one for all PEs, then one for each other target.
+    """Return messages that map a tensor for a SIP's PEs: one for all PEs, then one for each narrower target.
 
     All PEs get copy 0. With copies (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`) all PEs of a cube get the cube's
     first copy, and each PE with a copy gets this copy. The same mappings are removed when the tensor is freed.
@@ -109,7 +109,7 @@ def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
 
 
 def _blocks_by_target(segment: Segment) -> dict[Target, Block]:
-    """The block that each target maps."""
+    """Return the block to which each target maps the segment."""
     found: dict[Target, Block] = {(None, None): segment.blocks()[0]}
     for (cube, pe), block in segment.copies.items():
         found.setdefault((cube, None), block)
@@ -130,11 +130,11 @@ class AddressSpace:
     """Allocator of the tensors of SIP ``sip``, with ``room_bytes`` in the HBM of each PE. ``memory``: stores the bytes.
 
     Allocation is first fit. Within a row each virtual address is used once. Memory is freed at a row start, and in
-    :meth:`allocate` when it does not suffice, or when as many bytes were allocated since the last time as were alive
+    :meth:`allocate` when memory does not suffice or the bytes allocated since the last freeing reach those alive
     then. Which tensors a full garbage collection finds dead at these moments depends on the program alone. A freed
     tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
-    ``bridge``: through which a host program makes its calls. ``page_table``: of the PEs' MMUs, kept up to date.
+    ``bridge``: through which a host program makes its calls. ``page_table``: table of the PEs' MMUs, kept up to date.
     """
 
     def __init__(
@@ -221,21 +221,21 @@ class AddressSpace:
             self._next_va += -self._next_va % ALIGN_BYTES
 
     def live(self) -> list[Allocation]:
-        """Allocations that are not freed, in order of creation."""
+        """Return the allocations that are not freed, in order of creation."""
         return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
-        """Bytes of each shard in order, from copy 0."""
+        """Return an iterator over the bytes of the shards, in order, from copy 0."""
         return (self._memory.read(segment.pa, segment.nbytes) for segment in allocation.segments)
 
     def translation_for(self, cube: int, pe: int) -> Callable[[int, int], int]:
-        """:meth:`translate` for the kernels of one PE."""
+        """Return :meth:`translate` with ``cube`` and ``pe`` set, for the kernels of one PE."""
         return partial(self.translate, cube=cube, pe=pe)
 
     def translate(self, address: int, nbytes: int, cube: int = -1, pe: int = -1) -> int:
         """Return the physical address of a virtual range; return a physical address unchanged.
 
-        ``cube``, ``pe``: the accessing PE, which selects one of several copies; copy 0 without them.
+        ``cube``, ``pe``: the accessing PE, which selects one of several copies; -1 selects copy 0.
 
         Raises:
             MemoryAccessError: when the range does not lie within one shard of a tensor.
@@ -250,7 +250,7 @@ class AddressSpace:
         raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
 
     def sha256(self) -> str:
-        """Hash of the hashes of all tensors, freed ones included, in order of creation."""
+        """Return the SHA-256 of the hashes of all tensors, freed tensors included, in order of creation."""
         digest = hashlib.sha256()
         for number, found in enumerate(self._hashes):
             digest.update(found or self._hash(self._live[number].allocation))
@@ -281,7 +281,7 @@ class AddressSpace:
         return digest.digest()
 
     def _find(self, nbytes: int, places: list[Place]) -> dict[Place, int] | None:
-        """Index of the first free block of ``nbytes`` on each PE; None if a PE has none."""
+        """Return the index of the first free block of ``nbytes`` on each PE; None if a PE has no such block."""
         found: dict[Place, int] = {}
         for place in places:
             index = self._free_of(place).find(nbytes)
@@ -297,7 +297,7 @@ class AddressSpace:
         return free
 
     def _out_of_memory(self, nbytes: int, places: list[Place]) -> OutOfMemoryError:
-        """The error for the first PE without a free block of ``nbytes``."""
+        """Return the error for the first PE without a free block of ``nbytes``."""
         cube, pe = next(place for place in places if self._free_of(place).find(nbytes) is None)
         sizes = self._free[cube, pe].sizes()
         in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
@@ -323,7 +323,7 @@ def _va(segment: Segment) -> int:
 
 
 def _bytes_on(allocation: Allocation, cube: int, pe: int) -> int:
-    """Bytes of a tensor in the HBM of one PE."""
+    """Return the bytes of a tensor in the HBM of one PE."""
     places = (PhysAddr.decode(block.pa) for segment in allocation.segments for block in segment.blocks())
     return allocation.segments[0].nbytes * sum((place.cube, place.pe) == (cube, pe) for place in places)
 

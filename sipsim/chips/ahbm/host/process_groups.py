@@ -45,7 +45,7 @@ Programs = dict[Place, Program]
 
 
 class PairQueues(NamedTuple):
-    """Installed queue pairs from one rank to another: pairs of worker PEs, and the numbers of the next messages."""
+    """Installed queue pairs from one rank to another: pairs of worker PEs, and an iterator over message numbers."""
 
     workers: set[tuple[Place, Place]]
     numbers: Iterator[int]
@@ -55,8 +55,8 @@ class GroupLauncher:
     """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
     ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
-    ended, and some that have. ``_evicted``: by generation, the wirings whose room it takes, which are closed before its
-    installation. ``_pairs``: by group number, then by generation.
+    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory the generation reuses; they
+    are closed before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
     """
 
     def __init__(self, sip: Sip, queue: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
@@ -75,9 +75,9 @@ class GroupLauncher:
     def collective(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
         """Check a work's call, choose its algorithm (as named, by the config, or by estimated cost), and launch it.
 
-        The queue pairs are installed first if needed. This call picks the wirings to evict for a new one, so that all
-        ranks pick the same. They are closed, and the new one is installed, when the launch starts: after the end of all
-        works that use them. The host does not wait.
+        The queue pairs are installed first if needed. This call picks the wirings to evict for a new wiring, so that
+        all ranks pick the same. When the launch starts, after the end of all works that use evicted wirings, these are
+        closed and the new wiring is installed. The host does not wait.
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that does not run the call.
@@ -201,7 +201,7 @@ class GroupLauncher:
         return wired
 
     def _users_before(self, wired: InstalledWiring) -> list[Work]:
-        """Earlier works that still use the TCM that a wiring is going to use."""
+        """Return the earlier works that still use the TCM that a wiring is going to use."""
         return [
             work
             for old in self._evicted.get(wired.generation, ())
@@ -295,7 +295,7 @@ Numbers = int | Sequence[int] | None
 
 
 def select_pes(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePlace] | None:
-    """Return each PE of ``pes`` on each cube of ``cubes``, both a number or several; None without both.
+    """Return each PE of ``pes`` on each cube of ``cubes``, each a number or numbers; None if both are None.
 
     Without ``cubes``: all cubes. Without ``pes``: the lead PE.
 
@@ -391,7 +391,7 @@ class ProcessGroups:
         self._live: dict[int, GroupHandle] = {}
 
     def make(self, ranks: Sequence[int] | None, pes: Sequence[int] = ()) -> GroupHandle:
-        """Make a group of the SIPs ``ranks``, in this order; None: all. ``pes``: the PEs of each cube that may work.
+        """Make a group of the SIPs ``ranks`` in this order, None for all. ``pes``: the PEs of each cube that may work.
 
         Raises:
             ValueError: for a rank or PE that does not exist or is named twice, or an empty list of ranks.
@@ -426,11 +426,11 @@ class ProcessGroups:
         self._windows.give(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:
-        """Whether a group was not destroyed."""
+        """Return whether a group was not destroyed."""
         return self._live.get(handle.number) is handle
 
     def live(self) -> list[GroupHandle]:
-        """All groups that were not destroyed, in order of creation."""
+        """Return all groups that were not destroyed, in order of creation."""
         return [*self._live.values()]
 
 

@@ -20,8 +20,8 @@ class RunRecords:
     """Records and data files of the collectives of a SIP.
 
     ``runs``: records in the order of the collectives' ends. ``on_record``: called with each record. A collective is
-    numbered when it starts, as in the spans and counters of the SIP. ``row``: of the collectives that start from now
-    on, as in a ``RunRecord``. ``recorded_io_dir``: directory of data files; empty: write none.
+    numbered when it starts, as in the spans and counters of the SIP. ``row``: name of the row of
+    collectives that start from now on, or None. ``recorded_io_dir``: directory of data files, empty to write none.
     """
 
     def __init__(self, sip: Sip, recorded_io_dir: str) -> None:
@@ -48,7 +48,7 @@ class RunRecords:
     def add(self, call: Call, last: Work, times: Sequence[WorkTimes], wrong: Mismatch | None = None) -> None:
         """Add the record of a completed call and sample the peak of memory.
 
-        ``last``: the last iteration. ``times``: of all iterations that count. ``wrong``: None without a check.
+        ``last``: the last iteration. ``times``: times of all iterations that count. ``wrong``: None if not checked.
         """
         self.memory.sample()
         assert last.run is not None

@@ -27,10 +27,10 @@ class WeakTensors:
         self._references = [weakref.ref(tensor) for tensor in tensors]
 
     def tensors(self) -> list[Any]:
-        """The tensors.
+        """Return the tensors.
 
         Raises:
-            RuntimeError: when the script has dropped one.
+            RuntimeError: when the script has dropped a tensor.
         """
         found = [reference() for reference in self._references]
         if any(each is None for each in found):
@@ -39,7 +39,7 @@ class WeakTensors:
 
 
 class Future:
-    """Result of an asynchronous collective, available once its launch has ended, or a function of another future."""
+    """Result of an asynchronous collective, available once the launch has ended, or a function of another future."""
 
     def __init__(self, work: "Work", compute: Callable[[], Any]) -> None:
         self._work = work
@@ -47,7 +47,7 @@ class Future:
         self._values: list[Any] = []
 
     def done(self) -> bool:
-        """Whether the launch has ended, so that :meth:`value` returns."""
+        """Return whether the launch has ended, so that :meth:`value` returns."""
         return self._work.is_completed()
 
     def wait(self) -> Any:
@@ -56,7 +56,7 @@ class Future:
         return self.value()
 
     def value(self) -> Any:
-        """The tensors of a collective as a list, or the return value of the callback of :meth:`then`.
+        """Return the tensors of a collective as a list, or the result of the callback of :meth:`then`.
 
         Raises:
             RuntimeError: before the launch has ended.
@@ -93,10 +93,10 @@ class Work:
     ``call``: the collective or message that the launch carries out; its tensors are dropped when the launch ends.
     ``is_reported``: the launch makes a result row of its own. ``is_of_row``: its kernel times count for a result row.
     ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end. ``n_blockers``: the
-    number of its PEs on which an earlier launch has not ended, plus the number of other launches for which it waits;
-    those have it among their ``followers``. ``kernels_ps``: start of the first kernel and end of the last one so far.
-    ``before_start_ps``: time from the launch to a kernel's start, summed over its kernels. ``generation``: of the queue
-    pairs that its kernels use. ``outputs``: the tensors that it writes. ``row``: as in a ``RunRecord``. ``on_start``,
+    number of its PEs on which an earlier launch has not ended, plus the number of other launches for which it waits.
+    ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of the last ended
+    kernel. ``before_start_ps``: time from launch to kernel start, summed over all kernels. ``generation``: number of
+    the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: its ``RunRecord.row``. ``on_start``,
     ``on_end``: functions that are called with this launch when it starts and when it ends.
     """
 
@@ -137,25 +137,25 @@ class Work:
         self.waiter: Task | None = None
 
     def is_completed(self) -> bool:
-        """Whether all its kernels have ended."""
+        """Return whether all kernels of the launch have ended."""
         return self.end_ps is not None
 
     @property
     def times(self) -> WorkTimes:
-        """Start and end times; the launch must have ended."""
+        """Times of the launch, which must have ended."""
         return WorkTimes((self.start_ps, self.end_ps or 0), self.kernels_ps)
 
     def get_future(self) -> Future:
         """Return a future of the tensors that the launch writes; the future keeps them alive.
 
         Raises:
-            RuntimeError: when the script has dropped one of them.
+            RuntimeError: when the script has dropped one of these tensors.
         """
         tensors = self.outputs.tensors()
         return Future(self, lambda: tensors)
 
     def result(self) -> list[Any]:
-        """The tensors that the launch has written.
+        """Return the tensors that the launch has written.
 
         Raises:
             RuntimeError: before the launch has ended, or when the script has dropped a tensor.
@@ -164,7 +164,7 @@ class Work:
 
     @host_call
     def wait(self) -> bool:
-        """Block the host script until all its kernels have ended; always True, as in PyTorch."""
+        """Block the host script until the launch has ended; return True, as in PyTorch."""
         if not self.is_completed():
             host = self._stream.host_task()
             self.waiter = host
@@ -172,7 +172,7 @@ class Work:
         return True
 
     def note_kernel(self, start_ps: Ps, end_ps: Ps) -> None:
-        """Count a kernel that has ended."""
+        """Add the times of a kernel that has ended."""
         first_ps, last_ps = self.kernels_ps or (start_ps, end_ps)
         self.kernels_ps = min(first_ps, start_ps), max(last_ps, end_ps)
         self.kernel_ps += end_ps - self.start_ps
@@ -189,9 +189,9 @@ class Work:
 class Stream:
     """All launches of one SIP: each PE runs its launches in the order in which the host made them.
 
-    A launch waits for the earlier launches that share a PE with it, and overlaps with all others. ``space``: the
-    allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of launches that have
-    ended; ``records``: of the first ``MOST_LAUNCHES`` of these.
+    A launch waits for the earlier launches that share a PE with it, and overlaps with other launches. ``space``: the
+    allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of ended launches.
+    ``records``: records of the first ``MOST_LAUNCHES`` ended launches.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
@@ -209,7 +209,7 @@ class Stream:
         self._row: Work | None = None
 
     def host_task(self) -> Task:
-        """The task of the host script, the only task that may launch and wait.
+        """Return the task of the host script, the only task that may launch and wait.
 
         Raises:
             RuntimeError: when a kernel calls this.
@@ -225,11 +225,11 @@ class Stream:
         return self._sip.engine.now_ps
 
     def unfinished(self) -> list[Work]:
-        """All launches that have not ended, in order."""
+        """Return all launches that have not ended, in order."""
         return list(self._unfinished)
 
     def open_calls(self) -> list[OpenCall]:
-        """The collectives and messages that have not ended, in order."""
+        """Return the collectives and messages that have not ended, in order."""
         return [
             OpenCall(call.group, call.sips, call.number, call.text, self._calls_before(work))
             for work in self._unfinished
@@ -237,7 +237,7 @@ class Stream:
         ]
 
     def _calls_before(self, work: Work) -> tuple[CallKey, ...]:
-        """The last call before ``work`` on each of its PEs, and the other calls for whose end ``work`` waits."""
+        """Return the last call before ``work`` on each of its PEs, and the other calls for which ``work`` waits."""
         found = {each: None for each in self._unfinished if work in each.followers and each.call.number}
         for place in work.places:
             earlier = takewhile(lambda each: each is not work, self._queue_of[place])
@@ -292,7 +292,7 @@ class Stream:
         work.launch = self._sip.launch(places, begin, done, span, work.run)
 
     def _mark(self, work: Work) -> None:
-        """Reset the usage counters for a launch with a result row; launches between such rows count for no row."""
+        """Reset the usage counters if the launch makes a result row; launches between result rows count for no row."""
         if work.is_reported:
             self._has_rows, self._row = True, work
             self._sip.usage.mark(1)
@@ -342,7 +342,7 @@ class Stream:
             self._unblock(follower, work.span)
 
     def _record(self, work: Work) -> None:
-        """Record the launch, and count its kernels and the time that they waited, by command."""
+        """Record a launch; count the launch's kernels and the time that these kernels waited, by command."""
         assert work.end_ps is not None
         waited_ps: defaultdict[str, Ps] = defaultdict(int)
         for place in work.places:
@@ -391,9 +391,9 @@ PS_PER_MS = 10**9
 class Event:
     """Point in the launches of a SIP, set by the last call of :meth:`record`.
 
-    Names, defaults and kinds of errors are those of ``torch.Event``. A SIP has one stream, so the launches before an
-    event are all launches and collectives that the SIP has made so far. The event's time is the end of the last of
-    these, or the time of :meth:`record` if all had ended: host code takes no time.
+    Names, defaults and kinds of errors are as in ``torch.Event``. A SIP has one stream, so the launches before an event
+    are all launches and collectives that the SIP has made so far. The event's time is the end of the last such launch,
+    or the time of :meth:`record` if all had ended: host code takes no time.
     """
 
     def __init__(self, stream: Stream, enable_timing: bool = False) -> None:
@@ -412,7 +412,7 @@ class Event:
         self._is_recorded = True
 
     def query(self) -> bool:
-        """Whether all launches before the event have ended; True before :meth:`record`, as in PyTorch."""
+        """Return whether all launches before the event have ended; True before :meth:`record`, as in PyTorch."""
         return all(work.is_completed() for work in self._before)
 
     @host_call
@@ -439,7 +439,7 @@ class Event:
         return max([self._since_ps, *(work.end_ps or 0 for work in self._before)])
 
     def elapsed_time(self, end_event: "Event") -> float:
-        """Simulated milliseconds from this event to ``end_event``; ``time_ps`` is exact.
+        """Return the simulated milliseconds from this event to ``end_event``; ``time_ps`` is exact.
 
         Raises:
             RuntimeError: unless both events are made with ``enable_timing=True``, recorded and completed.

@@ -37,10 +37,10 @@ class Tensor(TensorMath):
     """Tensor in simulated memory: ``shape`` elements of ``dtype`` with layout ``dp``; ``shard_shape`` is a PE's part.
 
     ``shards``: the blocks in the order of addresses, each on one PE or with copies on several. A view (:meth:`narrow`)
-    has some of the shards, or a part of one, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
+    has some of the shards, or part of a shard, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
 
     Raises:
-        ValueError: a shape that the layout cannot divide.
+        ValueError: for a shape that the layout cannot divide.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Tensor(TensorMath):
         return self.shards[0].va
 
     def elements_per_pe(self) -> int:
-        """Number of elements of one shard."""
+        """Return the number of elements of one shard."""
         return self.numel() // len(self.shards)
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite all elements with those of ``source``, converted as by ``tl.cast``.
+        """Overwrite all elements with the elements of ``source``, converted as by ``tl.cast``.
 
         Raises:
             ValueError: when the shapes differ.
@@ -99,17 +99,17 @@ class Tensor(TensorMath):
 
     @host_call
     def tobytes(self) -> bytes:
-        """All elements in order, little endian, from copy 0."""
+        """Return all elements in order, little endian, from copy 0."""
         return self._read([shard.pa for shard in self.shards]).tobytes()
 
     @host_call
     def numpy(self) -> Array:
-        """All elements as a new array on the host, from copy 0."""
+        """Return all elements as a new array on the host, from copy 0."""
         return self._read([shard.pa for shard in self.shards])
 
     @host_call
     def copies(self) -> list[Array]:
-        """Every copy of a replicated tensor as an array on the host; a list of one without replication."""
+        """Return every copy of the tensor as an array on the host; one array if the tensor is not replicated."""
         return [
             self._read(copy) for copy in zip(*([b.pa for b in shard.blocks()] for shard in self.shards), strict=True)
         ]
@@ -120,7 +120,7 @@ class Tensor(TensorMath):
         return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
-        """All elements as a new host tensor."""
+        """Return all elements as a new host tensor."""
         return HostTensor(self.numpy())
 
     def pointer(self) -> Pointer:
@@ -205,16 +205,16 @@ class TensorList(TensorBase):
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
 
     def ranges(self) -> list[Range]:
-        """Ranges of virtual addresses of all tensors, in the order of the list."""
+        """Return the ranges of virtual addresses of all tensors, in the order of the list."""
         return [each for tensor in self.tensors for each in tensor.ranges()]
 
     def numpy(self) -> Array:
-        """All tensors stacked into one array on the host."""
+        """Return all tensors stacked into one array on the host."""
         return np.stack([each.numpy() for each in self.tensors])
 
 
 def device_tensor(name: str, tensor: Any) -> Any:
-    """Return ``tensor`` if it lies on the device. ``name``: of the call, for the message.
+    """Return ``tensor`` if it lies on the device. ``name``: name of the call, for the message.
 
     Raises:
         TypeError: for anything else.

@@ -17,7 +17,7 @@ PIECE_BYTES = 65536
 
 
 class CopyRange(NamedTuple):
-    """Copy of ``nbytes`` from offset ``begin`` of one tensor to offset ``end`` of another, in bytes."""
+    """Copy of ``nbytes`` from byte offset ``begin`` of the source tensor to byte offset ``end`` of the target."""
 
     begin: int
     end: int
@@ -31,7 +31,7 @@ class BlockStrides(NamedTuple):
     pe_bytes: int
 
     def of(self, ptr: Pointer, tl: "TL") -> Pointer:
-        """Return the address of the block of the kernel's PE; ``ptr``: of the tensor."""
+        """Return the address of the block of the kernel's PE; ``ptr``: address of the tensor."""
         return ptr + (tl.program_id(1) * self.cube_bytes + tl.program_id(0) * self.pe_bytes)
 
 
@@ -66,14 +66,14 @@ def by_rows(
 
 
 def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
-    """Softmax of each row in f32, rounded to the type of ``values``: ``exp(x - max) / sum(exp(x - max))``."""
+    """Return each row's softmax in f32, rounded to the type of ``values``: ``exp(x - max) / sum(exp(x - max))``."""
     x = values.to("f32")
     powers = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
     return (powers / tl.sum(powers, axis=1, keep_dims=True)).to(values.dtype)
 
 
 def matmul(blocks: Sequence[BlockStrides], shape: tuple[int, int, int], *ptrs_and_tl: Any) -> None:
-    """Multiply the PE's blocks of two matrices, (M, K) and (K, N); addresses of both and of the result, then ``tl``."""
+    """Multiply the PE's blocks of two matrices; the addresses of both and of the result come before ``tl``."""
     *ptrs, tl = ptrs_and_tl
     a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
     tl.gemm(a, b, c, shape)

@@ -55,9 +55,9 @@ def _level(name: str, a: str, b: str) -> str:
 def row_copies(
     source: DPPolicy, shape: tuple[int, ...], target: DPPolicy, rows: list[int], itemsize: int
 ) -> dict[Place, list[CopyRange]]:
-    """For each PE of the target, the copies that fill its rows from the source; adjacent rows are one copy.
+    """Return, for each PE of the target, the copies that fill its rows from the source; adjacent rows are one copy.
 
-    ``rows``: of the source, in the order of the target's. Both layouts split columns alike.
+    ``rows``: source row of each target row, in order. Both layouts split columns alike.
     """
     of_source, of_target = source.block_shape(shape), target.block_shape((len(rows), *shape[1:]))
     nbytes = prod(of_source[1:]) * itemsize
@@ -80,13 +80,13 @@ def row_copies(
 
 
 def _part(dp: DPPolicy, cube: int, pe: int) -> int:
-    """Number of the part of the rows that a PE has."""
+    """Return the number of the part of the rows that a PE has."""
     part = cube if dp.cube == ROWS else 0
     return part * dp.num_pes + pe if dp.pe == ROWS else part
 
 
 def _place(dp: DPPolicy, part: int, cube: int, pe: int) -> Place:
-    """The PE that has a part of the rows and the same columns as PE ``pe`` of cube ``cube``."""
+    """Return the PE that has a part of the rows and the same columns as PE ``pe`` of cube ``cube``."""
     if dp.pe == ROWS:
         part, pe = divmod(part, dp.num_pes)
     return (part if dp.cube == ROWS else cube), pe
@@ -102,14 +102,14 @@ class Device(Protocol):
     """The SIP on which tensors lie."""
 
     def empty(self, *shape: Any, dtype: object, dp: DPPolicy | None) -> Any:
-        """Allocate a tensor."""
+        """Allocate a tensor on this SIP."""
 
     def launch(self, kernel: Callable[..., None], *args: object, cubes: Any, pes: Any) -> object:
         """Run a kernel on PEs and wait for its end."""
 
 
 class TensorMath(TensorBase):
-    """Operations of a tensor. ``device``: the SIP on which it lies."""
+    """Operations of a tensor. ``device``: the SIP on which the tensor lies."""
 
     device: Device
     shard_shape: Shape
@@ -244,7 +244,7 @@ class TensorMath(TensorBase):
             raise TypeError(f"{name} takes floats, not {self.dtype}; write tensor.to('f32')")
 
     def _layout_of_rows(self, rows: list[int], is_one: bool) -> DPPolicy:
-        """The tensor's layout, with rows replicated where their number cannot be split."""
+        """Return the layout of selected rows: the tensor's, with rows replicated if their number cannot be split."""
         if is_one and self.dp.parts(COLUMNS) > 1:
             raise ValueError(f"one row of {_text(self)}, whose columns are split; take tensor[{rows[0]}:{rows[0] + 1}]")
         if not is_one and len(rows) % self.dp.parts(ROWS) == 0:
@@ -263,7 +263,7 @@ def _launch_elementwise(name: str, function: Callable[..., Any], tensors: tuple[
 
 
 def _launch(name: str, kernel: Kernel, tensors: tuple[TensorMath, ...]) -> None:
-    """Run a kernel on the PEs of the last tensor, which is the result. ``name``: of the launch in reports."""
+    """Run a kernel on the PEs of the last tensor, which is the result. ``name``: name of the launch in reports."""
 
     def run(*args: object) -> None:
         kernel(*args)
@@ -298,7 +298,7 @@ def _number(name: str, value: object, dtype: DType) -> Number:
 
 
 def _rows_of(index: object, count: int) -> list[int]:
-    """The row numbers that an index of a tensor of ``count`` rows selects, from 0."""
+    """Return the row numbers, from 0, that an index of a tensor of ``count`` rows selects."""
     if isinstance(index, slice):
         rows = list(range(*index.indices(count)))
     else:

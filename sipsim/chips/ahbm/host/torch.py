@@ -23,7 +23,7 @@ from sipsim.core.task import NOT_PLAIN, makes_generator, reason_not_callable
 class Torch:
     """``torch`` of one rank. Factories such as ``zeros`` make device tensors; ``from_numpy`` makes host tensors.
 
-    ``recorded_io_dir``: directory for the data of collectives, empty for none. ``bridge``: connects the host program to
+    ``recorded_io_dir``: directory for the collectives' data, empty for none. ``bridge``: connects the host program to
     the simulation; a greenlet bridge by default.
     """
 

@@ -8,11 +8,11 @@ this time to the wait. A read at the time of the event sees it. The first read b
 wait began. With ``poll_interval_max_ns`` the loop backs off to free the TCM port and save power: each interval is twice
 the previous one, up to this maximum (Anderson, "The performance of spin lock alternatives", IEEE TPDS 1990; Agarwal and
 Cherian, "Adaptive backoff synchronization techniques", ISCA 1989). Without this key the interval is constant. Reads
-that see no event are computed and cost no simulator events.
+that see no event are computed and need no simulator events.
 
-**Crossover.** Let p be the first interval, P the longest, c the time of a read and W that of a wake-up. Reads begin at
+**Crossover.** Let p be the first interval, P the longest, c the time of a read, W the time of a wake-up. Reads begin at
 
-    t(k) = p * (2**k - 1)            while p * 2**k <= P, then every P
+    t(k) = p * (2**k - 1)            while p * 2**k <= P, then at intervals of P
 
 An event that is uniformly distributed over the interval from t(k) is seen p * 2**k / 2 + c later on average; with
 ``sleep`` W later. Polling is faster while p * 2**k < 2 * (W - c), and slower in every later interval. The first of
@@ -20,8 +20,8 @@ these begins after a wait of
 
     t(m) = p * (2**m - 1),    m the least with p * 2**m >= 2 * (W - c)
 
-(:meth:`Backpressure.crossing_ps`). If P < 2 * (W - c), polling is always faster on average. So is a loop with a
-constant short interval: only a loop that backs off has a crossover.
+(:meth:`Backpressure.crossing_ps`). If P < 2 * (W - c), polling is always faster on average. A loop with a
+constant short interval is always faster too: only a loop that backs off has a crossover.
 **Limits**: a read does not delay other accesses to the TCM; a sleeping kernel is woken only by the event it awaits.
 """
 
@@ -32,11 +32,11 @@ Ps = int
 
 
 class Backpressure:
-    """Delay from an event to the end of a wait for it. ``interval_ps``: time to the first read, 0 for ``sleep``.
+    """Model of the delay, in ps, from an event until the waiting PE_CPU sees the event.
 
-    ``most_ps``: longest interval, 0 for a constant one. ``look_ps``: time of a read; ``wake_ps``: of a wake-up.
-    ``delays``: whether a wait may end later than its event. ``is_free``: reads and wake-ups take no time and the
-    interval is constant; then polling for a receive begins when it is posted, even while the kernel does other work.
+    ``interval_ps``: time to the first read, 0 if PE_CPU sleeps. ``most_ps``: longest interval, 0 if all are equal.
+    ``look_ps``: time of a read. ``wake_ps``: time of a wake-up. ``delays``: whether a wait may end after its event.
+    ``is_free``: reads and wake-ups take no time at a constant interval; then a posted receive is polled for at once.
     """
 
     def __init__(self, interval_ps: Ps, most_ps: Ps = 0, look_ps: Ps = 0, wake_ps: Ps = 0) -> None:
@@ -58,7 +58,7 @@ class Backpressure:
         return since_ps + self._first_look_ps(event_ps - since_ps) + self.look_ps
 
     def crossing_ps(self, wake_ps: Ps) -> Ps | None:
-        """Return the wait from which on ``poll`` is slower on average than a wake-up; None if it never is."""
+        """Return the least wait, in ps, for which a poll is slower on average than a wake-up; None if there is none."""
         least_ps = 2 * (wake_ps - self.look_ps)
         for number in range(self._doublings + 1):
             interval_ps = min(self.interval_ps << number, self.most_ps)

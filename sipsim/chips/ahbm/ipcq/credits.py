@@ -5,7 +5,7 @@ The modes differ in when the credit arrives and how long ``recv`` blocks, never 
 * ``fast_path`` (ADR-0023 D9): the credit has a dedicated wire; ``recv`` blocks for the latency of the whole path.
 * ``fabric`` (ADR-0023, open question on credit bandwidth): the credit is sent over the fabric as a frame; ``recv``
   blocks until the frame has left the PE.
-* ``piggyback`` (D23): the credit leaves with the next message to its PE, or alone after a wait; no ``recv`` blocks.
+* ``piggyback`` (D23): the credit leaves with the next message to that PE, or alone after a wait; no ``recv`` blocks.
 * ``auto``: one mode per queue pair. ``fast_path`` if the credit stays in one SIP or crosses only die-to-die links
   (``AnyLinkKind.is_die_to_die``), along which a dedicated wire is plausible; ``fabric`` if it crosses another link,
   such as Ethernet. So ``recv`` may block for different times in different directions.
@@ -33,7 +33,7 @@ class CreditReturn:
         self._waiting: dict[Place, dict[QueuePair, Credit]] = {}
 
     def return_credit(self, queue: QueuePair, credit: Credit, emitted: Emitted) -> None:
-        """Return the credit of a slot that is freed now or later, at ``credit.sent_ps``; ``emitted`` ends the recv."""
+        """Return the credit of a slot that is freed at ``credit.sent_ps``, now or later; ``emitted`` ends the recv."""
         if queue.credit_mode == FAST_PATH:
             arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
             self._credits.send_on_wire(queue, credit, arrival_ps, emitted)
@@ -52,7 +52,7 @@ class CreditReturn:
         return () if waiting is None else tuple(waiting.values())
 
     def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
-        """Keep a credit until a message carries it; it replaces an older one for its ring and frees those slots too."""
+        """Hold a credit for the next message. The newest credit of a ring replaces and includes older credits."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:
@@ -71,7 +71,7 @@ FAST_PATH, FABRIC, PIGGYBACK, AUTO = "fast_path", "fabric", "piggyback", "auto"
 
 
 def credit_mode_of(credit_return_mode: str, is_die_to_die: bool) -> str:
-    """Return the mode of a queue pair. ``is_die_to_die``: its credits cross no link that is not die to die."""
+    """Return the mode of a queue pair. ``is_die_to_die``: whether its credits cross only die-to-die links."""
     if credit_return_mode != AUTO:
         return credit_return_mode
     return FAST_PATH if is_die_to_die else FABRIC

@@ -62,7 +62,7 @@ class Generation:
         """Return the queue pair of a direction by its short name.
 
         Raises:
-            IpcqInvalidDirection: F1, if the direction is not installed for sending, or for receiving.
+            IpcqInvalidDirection: if the direction is not installed for sending, or for receiving (F1 of ADR-0023).
         """
         queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
@@ -129,7 +129,7 @@ class ClosedGenerations:
         self._stops: list[int] = []
 
     def __len__(self) -> int:
-        """The number of ranges."""
+        """Return the number of ranges, not of generations."""
         return len(self._firsts)
 
     def __contains__(self, number: int) -> bool:
@@ -156,7 +156,7 @@ class ClosedGenerations:
 class Generations:
     """Generations of the PE at ``place``. ``live``: generations by number, including closed ones that await credits.
 
-    ``queues``: the queue pairs of all live generations by full name. ``closed``: the numbers that its SIP has closed.
+    ``queues``: queue pairs of all live generations by full name. ``closed``: generations that the PE's SIP has closed.
     """
 
     def __init__(self, place: Place, planned: Generation, closed: ClosedGenerations) -> None:
@@ -182,7 +182,7 @@ class Generations:
         """Add a generation. Return the messages that have arrived for it early, in order.
 
         Raises:
-            InvariantViolation: for a number that is or was in use.
+            InvariantViolation: if the generation's number is or was in use.
         """
         if generation.number < 1 or generation.number in self.live or generation.number in self._closed:
             what = f"generation {generation.number} is or was in use at {self._place}, and cannot be installed"
@@ -239,7 +239,7 @@ class Generations:
             yield queue, old
 
     def unread(self) -> Iterator[Unread]:
-        """Yield the unreceived messages: first by ring, then those for generations that are not installed."""
+        """Yield counts of unreceived messages: per ring, then per sender for generations that are not installed."""
         for queue in self.queues.values():
             for message in islice(queue.messages.values(), 1):
                 yield Unread(message.sender, message.src_direction, self._place, queue.direction, len(queue.messages))

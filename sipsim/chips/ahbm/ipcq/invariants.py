@@ -15,7 +15,7 @@ from sipsim.records.dump import Place
 
 
 class _Counts:
-    """Step counts of one queue pair, independent of its pointers, and checksums of its slots."""
+    """Counts of one queue pair's steps, independent of its pointers, and CRC-32 checksums of its messages by number."""
 
     __slots__ = ("arrived", "credited", "freed", "read", "sent", "slots", "taken")
 
@@ -43,7 +43,7 @@ class InvariantChecker:
         self._counts[place, queue.direction] = _Counts(queue.my_head, queue.my_tail)
 
     def sent(self, place: Place, queue: QueuePair, message: Message) -> None:
-        """Check a send: ``my_head`` was incremented; the message has not left yet."""
+        """Check a send after ``my_head`` was incremented and before the message leaves."""
         counts = self._of(place, queue)
         self._check(
             message.sender_seq == counts.sent, "I2", place, queue, f"sent {message.sender_seq} after {counts.sent - 1}"
@@ -61,7 +61,7 @@ class InvariantChecker:
         )
 
     def arrived(self, place: Place, queue: QueuePair, message: Message) -> None:
-        """Check an arrival: the message was written and ``peer_head_cache`` updated."""
+        """Check an arrival after the message was written and ``peer_head_cache`` was updated."""
         counts, now_ps = self._of(place, queue), self._engine.now_ps
         self._check(
             message.sender_seq == counts.arrived,
@@ -89,7 +89,7 @@ class InvariantChecker:
         counts.slots[message.sender_seq] = crc32(message.data)
 
     def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
-        """Check that a receive took the next message, unchanged; ``taken`` is not incremented yet."""
+        """Check, before ``taken`` is incremented, that a receive took the next message unchanged."""
         counts = self._of(place, queue)
         number = counts.taken
         self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken and has not arrived")
@@ -99,7 +99,7 @@ class InvariantChecker:
         counts.taken += 1
 
     def read(self, place: Place, queue: QueuePair, taken: TakenSlot, unread: bool) -> None:
-        """Check that the slot still held its message when it was read; ``unread``: it was freed without a read."""
+        """Check that a slot still held its message when it was read; ``unread``: the slot was freed without a read."""
         counts, number = self._of(place, queue), taken.seq
         checksum = counts.slots.pop(number, None)
         is_there = unread or checksum == crc32(self._memory.read(taken.slot_pa, taken.nbytes))
@@ -109,7 +109,7 @@ class InvariantChecker:
         counts.read.add(number)
 
     def freed(self, place: Place, queue: QueuePair) -> None:
-        """Check that a slot was freed after its message was taken and read: ``my_tail`` was incremented."""
+        """Check, after ``my_tail`` was incremented, that the freed slot's message was taken and read before."""
         counts = self._of(place, queue)
         counts.freed += 1
         self._check(

@@ -18,7 +18,7 @@ HEADER_BYTES = 16
 
 
 class WireFormat:
-    """Wire bytes within a SIP of a payload of at least 1 B: the payload itself, or under ``hw_strict`` its flits.
+    """Number of bytes on the wires within a SIP: the payload's bytes (1 or more), or under ``hw_strict`` whole flits.
 
     Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first flit of an IPCQ message also carries metadata
     and has 52 B of payload. Credits, read commands and acknowledgements are single headers of their configured size.
@@ -40,13 +40,13 @@ class WireFormat:
 
 
 COPY, IN_PLACE = "copy", "in_place"
-"""Values of ``latch`` in ``ccl.yaml``: when the bytes of a received message are read from its slot and the slot is
+"""Values of ``latch`` in ``ccl.yaml``, which decides when a received message is read from its slot and when the slot is
 credited.
 
 ``null``: the handle gets the bytes in zero time, and the slot is credited at once. ``copy``: PE_DMA copies the bytes
 from the ring's memory to the PE's TCM, then the slot is credited. ``in_place``: the handle refers to the slot. The
-first command that uses the handle reads the slot. A slot in HBM or SRAM is credited when the bytes are in the PE; a
-slot in the TCM at the end of the command, or for a send when the last byte has passed PE_DMA. From then on the bytes
+first command that uses the handle reads the slot. A slot in HBM or SRAM is credited when the bytes are in the PE. A
+slot in the TCM is credited when the command ends or, for a send, when the last byte has passed PE_DMA. Then the bytes
 are in the PE's TCM, so later commands may use the handle. ``tl.release`` and the end of the kernel free a slot without
 a read. Slots are credited in order: a slot that was read waits for the slots before it.
 Limit: the write to the TCM during the first read takes no time.
@@ -56,8 +56,8 @@ FETCH, PASS = "slot fetch", "slot pass"
 
 
 class TakenSlot:
-    """A slot whose message ``seq`` of a direction was taken by a receive. ``read_ps``: when span ``read_by`` has read
-    its bytes, None while not known. ``handle``: name of the handle that refers to it, empty once a command reads it.
+    """Slot whose message, number ``seq`` of its direction, a receive has taken. ``read_ps``: end of span ``read_by``,
+    which reads the bytes; None while unknown. ``handle``: name of the handle that refers to it, empty once read.
     """
 
     __slots__ = ("direction", "handle", "nbytes", "read_by", "read_ps", "seq", "slot_pa")
@@ -86,15 +86,15 @@ class IpcqEndpoint(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """SIP, cube and PE."""
+        """SIP, cube and PE that own the ring."""
         return self[:3]
 
 
 class IpcqInitEntry(NamedTuple):
     """Configuration of one queue pair: one direction of one PE (ADR-0023 D12).
 
-    ``can_send`` is false for a receive-only direction, ``can_receive`` if no peer sends in it. ``credit_ps``: latency
-    of a returned credit. ``credit_mode``: return mode of its ring's credits (:mod:`sipsim.chips.ahbm.ipcq.credits`).
+    ``can_send`` is false for a receive-only direction, ``can_receive`` for a send-only one. ``credit_ps``: latency in
+    ps of a returned credit. ``credit_mode``: return mode of the credits (:mod:`sipsim.chips.ahbm.ipcq.credits`).
     """
 
     direction: str
@@ -148,9 +148,9 @@ class Message(Frame, tag=0):
     """Message for PE ``pe`` of cube ``cube``: data and address of the write, and the new head pointer (ADR-0023 D9,
     D12: IpcqDmaToken).
 
-    ``credits``: credits that leave with it under ``piggyback``. ``sent_ps`` is for checks and spans, not for timing.
+    ``credits``: credits that it carries under ``piggyback``. ``sent_ps`` is for checks and spans, not for timing.
     ``span``: number of the send's span on its SIP. ``src_direction``, ``generation``: queue pair of the sender.
-    ``call``: text of the collective call that its kernel belongs to, empty for none. ``crc``: checksum for the second
+    ``call``: text of the sending kernel's collective call, empty if there is none. ``crc``: checksum for the second
     pass (:func:`sipsim.records.replay.message_crc`); 0 without a second pass.
     """
 
@@ -174,12 +174,12 @@ class Message(Frame, tag=0):
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of data."""
+        """Size of the data, in bytes."""
         return len(self.data)
 
     @property
     def sender(self) -> Place:
-        """The PE that sends it."""
+        """The PE that sends the message."""
         return self.src_sip, self.src_cube, self.src_pe
 
 
@@ -193,7 +193,7 @@ class CreditFrame(Frame, tag=1):
 
     @property
     def data_bytes(self) -> int:
-        """A credit carries no data."""
+        """Size of the data: 0, because a credit carries none."""
         return 0
 
 
@@ -209,7 +209,7 @@ class WireCredit(Packet, tag=2):
 class Received(msgspec.Struct, frozen=True, gc=False):
     """Message that a receive has taken from slot ``slot_pa``. ``data`` was read before credit ``consumer_seq`` left.
 
-    ``src_sip`` sent it in collective call ``call``, empty for none.
+    ``src_sip``: SIP that sent the message. ``call``: text of the sender's collective call, empty if there is none.
     """
 
     direction: str

@@ -55,7 +55,7 @@ POLL, WAKEUP = "poll", "wakeup"
 
 @engine_for(IpcqSend, IpcqRecv, IpcqRelease)
 class PeIpcq(CommandEngine):
-    """All queue pairs of one PE: those of the plan (generation 0) and those of later generations.
+    """All queue pairs of one PE: the plan's (generation 0) and the pairs of later generations.
 
     A kernel sees the generation in use (:meth:`use`): ``queues`` by short name, ``rank`` and ``world_size``. ``call``:
     text of the collective call that the kernel belongs to.
@@ -96,7 +96,7 @@ class PeIpcq(CommandEngine):
 
     @property
     def rank(self) -> int | None:
-        """The PE's rank in the generation in use; None if it takes no part."""
+        """The PE's rank in the generation in use; None if the PE takes no part."""
         return self._in_use.rank
 
     @property
@@ -110,7 +110,7 @@ class PeIpcq(CommandEngine):
         return self._in_use.last_polled_dir
 
     def use(self, generation: int = 0, call: str = "") -> None:
-        """Select the generation of a kernel that begins. ``call``: text of its collective call, empty for none.
+        """Select the generation of a kernel that begins. ``call``: text of its collective call, empty if there is none.
 
         Raises:
             InvariantViolation: if the generation is not installed on this PE.
@@ -121,7 +121,7 @@ class PeIpcq(CommandEngine):
             self.queues = self._in_use.queues
 
     def install(self, generation: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int) -> None:
-        """Install the queue pairs of a generation, 1 or more. Messages that arrived early are delivered in this step.
+        """Install the queue pairs of generation 1 or later, and deliver the messages that arrived for it early.
 
         Raises:
             InvariantViolation: for a number that is or was in use.
@@ -180,7 +180,7 @@ class PeIpcq(CommandEngine):
         The source is read in the step that increments ``my_head``.
 
         Raises:
-            IpcqInvalidDirection: F1, if the direction is not installed for sending.
+            IpcqInvalidDirection: if the direction is not installed for sending (F1 of ADR-0023).
             IpcqMessageTooLarge: if the message does not fit a slot.
         """
         direction, source, nbytes = command.direction, command.source, command.nbytes
@@ -208,11 +208,11 @@ class PeIpcq(CommandEngine):
         return sending
 
     def receive(self, command: IpcqRecv) -> Completion:
-        """Post a receive for the next message of one direction, or of any: then the search starts after
-        ``last_polled_dir`` (ADR-0023 D4). Returns at once.
+        """Post a receive for the next message of one direction, or of any direction; return at once. The search over
+        all directions starts after ``last_polled_dir`` (ADR-0023 D4).
 
         Raises:
-            IpcqInvalidDirection: F1; for any direction, if no queue pair receives.
+            IpcqInvalidDirection: if the direction is not installed for receiving (F1); if no direction is.
         """
         start_ps, cause, phase = self._pe.cpu.issued_ps(), self._cause(), self._pe.phase
         receiving = Receiving(command, start_ps, cause, issued_ps=self._pe.cpu.issued_ps, phase=phase, call=self.call)
@@ -331,7 +331,7 @@ class PeIpcq(CommandEngine):
                 self._checker.continued(self.place, queue)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
-        """Return the queue pair of a direction; F1 if it is not installed for sending, or for receiving."""
+        """Return the queue pair of a direction, as :meth:`Generation.queue` does, in the generation in use."""
         return self._in_use.queue(direction, sending)
 
     def _forget(self, generation: Generation) -> None:
@@ -462,9 +462,9 @@ class PeIpcq(CommandEngine):
         return None
 
     def _deliver(self, queue: QueuePair, cause: int) -> None:
-        """Serve the posted receives that have a message, once they see it; then receives without a direction.
+        """Serve the posted receives whose message has arrived and is seen; then receives without a direction.
 
-        ``cause``: the span that ends now and makes them ready.
+        ``cause``: the span that ends now and makes the receives ready.
         """
         while queue.posted and not queue.is_empty and not queue.blocked:
             if self._blocks_until_seen(queue, cause):
@@ -496,7 +496,7 @@ class PeIpcq(CommandEngine):
         return True
 
     def _is_timed_ahead(self, receiving: Receiving) -> bool:
-        """Return whether a receive that is still being issued can be served now: only its credit takes time."""
+        """Return whether a receive can be served now even while it is being issued: if only its credit takes time."""
         is_copied = receiving.command.copy_to is not None or self._latch is not None
         return not is_copied or receiving.start_ps <= self._engine.now_ps
 
@@ -506,7 +506,7 @@ class PeIpcq(CommandEngine):
         self._deliver(queue, cause)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
-        """Call ``serve`` when a wait since ``begin`` (perhaps later than now) sees the event that happens now."""
+        """Call ``serve`` when a wait sees the event of now. ``begin``: start of the wait, now or later, and cause."""
         now_ps, (since_ps, command) = self._engine.now_ps, begin
         seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
         if seen_ps <= now_ps:
@@ -593,7 +593,7 @@ class PeIpcq(CommandEngine):
         self._free_read_slots(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
 
     def _received(self, receiving: Receiving) -> None:
-        """End a receive whose handle refers to the slot, or whose data are copied and the slot's credit is sent.
+        """End a receive whose handle refers to the slot, or whose data are copied and whose slot is credited.
 
         The op log contains receives in the order in which they end.
         """
@@ -642,7 +642,7 @@ class PeIpcq(CommandEngine):
         unread: bool = False,
         read_ps: Ps | None = None,
     ) -> None:
-        """Release a slot because of span ``cause``. Its bytes are read at ``read_ps`` (None: now); ``unread``: never.
+        """Release a slot, because of span ``cause``, that is read at ``read_ps`` (None: now) or, if ``unread``, never.
 
         ``emitted`` is called when the credit is emitted, or at once while an earlier slot is in use.
         """
@@ -695,7 +695,7 @@ def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
 
 
 def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
-    """Return the error for a message whose size, type or shape differs from that of its receive."""
+    """Return the error for a message whose size, type or shape is not what its receive expects."""
     kind, dims = command.dtype, command.dims
     nbytes, arrived = math.prod(dims) * kind.itemsize, len(received.data)
     return IpcqTypeMismatch(

@@ -15,8 +15,8 @@ Ps = int
 class Sending(Completion, kw_only=True):
     """A send: waits while the peer's ring is full, and ends when its message leaves, before the message arrives.
 
-    PE_DMA fetches the bytes from ``read_pa``; None: they are in the PE's TCM, at ``tcm_pa`` if they have an address.
-    ``phase``: the phase of its kernel.
+    ``read_pa``: address from which PE_DMA fetches the bytes, None if the bytes are in the PE's TCM. ``tcm_pa``: TCM
+    address of the bytes, None if they have none. ``phase``: name of the kernel's phase.
     """
 
     read_pa: int | None
@@ -25,10 +25,10 @@ class Sending(Completion, kw_only=True):
 
 
 class Receiving(Completion, kw_only=True):
-    """A receive: ends when the credit for its slot has been emitted. ``value``: its message, once it is taken.
+    """A receive: ends when the credit for its slot has been emitted. ``value``: the message, once it is taken.
 
-    ``phase``, ``call``: of its kernel. ``waits_since_ps``: when its kernel began to wait for it, None if it does not.
-    ``slot``: the slot that its handle refers to, if any; else the slot was freed at ``freed_ps`` by span ``freed_by``.
+    ``phase``, ``call``: the kernel's phase and collective call. ``waits_since_ps``: when the kernel began to wait, or
+    None. ``slot``: the slot that the handle refers to; if None, span ``freed_by`` freed the slot at ``freed_ps``.
     """
 
     issued_ps: Callable[[], Ps]
@@ -52,16 +52,16 @@ def full_name(short_name: str, generation: int) -> str:
 
 
 class QueuePair:
-    """Send and receive state of one direction of a PE. Pointers only grow; a pointer modulo the slots is its slot.
+    """Send and receive state of one direction of a PE. Pointers only grow; a pointer modulo ``n_slots`` is a slot.
 
-    ``taken``: number of messages that receives have taken. ``in_use``: the taken slots from ``my_tail`` on, in order,
-    not credited yet. The last slot was freed at ``freed_ps`` by span ``freed_by``. ``sends``: sends that wait for a
-    free slot, in order, the first since ``sender_since_ps``. ``sender_wakes``: a credit has arrived; the sends are
+    ``taken``: number of messages that receives have taken. ``in_use``: the taken slots that are not credited yet, in
+    order. Span ``freed_by`` freed the last slot at ``freed_ps``. ``sends``: sends that wait for a free slot, in order,
+    the first since ``sender_since_ps``. ``sender_wakes``: a credit has arrived; the sends are
     served at the next poll. ``posted``: receives without a message, in order; none is served while the queue is
-    ``blocked`` by a pending poll or copy. ``messages``: those in slots ``taken`` to ``peer_head_cache``, by number.
+    ``blocked`` by a pending poll or copy. ``messages``: arrived messages that no receive has taken, by number.
 
     ``direction``: full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: the name in kernels.
-    ``has_far_ring``: its receive ring is outside the PE's TCM.
+    ``has_far_ring``: whether its receive ring is outside the PE's TCM.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class QueuePair:
         return self.peer.rx_base_va > 0
 
     def tx_slot_va(self, ahead: int = 0) -> int:
-        """Return the virtual address, in the peer's ring, of the slot for the send after ``ahead`` others."""
+        """Return the virtual address, in the peer's ring, of the slot for the send after the next ``ahead`` sends."""
         return self.peer.rx_base_va + ((self.my_head + ahead) % self.peer.n_slots) * self.peer.slot_size
 
     def last_tx_slot_va(self) -> int:

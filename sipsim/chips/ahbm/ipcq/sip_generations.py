@@ -23,7 +23,7 @@ LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
 
 
 class RingRange(NamedTuple):
-    """Address range of a receive ring."""
+    """Addresses of a receive ring, from ``start`` to before ``stop``, and the ring's generation."""
 
     start: int
     stop: int
@@ -33,9 +33,9 @@ class RingRange(NamedTuple):
 class SipGenerations:
     """Installs and closes the generations of one SIP. ``pe`` returns a PE by cube and number, built at its first use.
 
-    ``live``: PEs and queue pairs of each open generation, by its number. ``closed``: the closed numbers.
+    ``live``: PEs and queue pairs of each open generation, by number. ``closed``: numbers of the closed generations.
 
-    ``installed``: every queue pair ever installed, for the explanation of a run; None without ``keeps``.
+    ``installed``: every queue pair ever installed, for the explanation of a run; None if ``keeps`` is false.
     """
 
     def __init__(self, sip: SipParts, pe: Callable[[int, int], PeParts], keeps: bool) -> None:
@@ -114,7 +114,7 @@ class SipGenerations:
             insort(taken, ring)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
-        """Return the entries with virtual addresses of the peers' rings, if the MMU translates rings."""
+        """Return the entries, with virtual addresses of the peers' rings if the MMU translates rings."""
         mmu = self._sip.plan.resolved.components.pe_mmu
         if mmu is None or not mmu.virtual_rings:
             return entries

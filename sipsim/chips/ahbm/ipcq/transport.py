@@ -24,7 +24,7 @@ RING_SPACES = ("tcm", "hbm", "sram")
 
 
 class Ipcqs(dict[tuple[int, int], PeIpcq]):
-    """PE_IPCQ of each PE in use, by cube and PE. ``make`` builds another PE's; it returns None if no such PE exists."""
+    """PE_IPCQ of each PE in use, by cube and PE. ``make`` builds that of another PE; None if no such PE exists."""
 
     def __init__(self, make: Callable[[int, int], PeIpcq | None]) -> None:
         super().__init__()
@@ -47,9 +47,9 @@ class Ipcqs(dict[tuple[int, int], PeIpcq]):
 
 
 class MessageDelivery(Delivery):
-    """Delivery of messages: the memory of the slot times the write, then PE_IPCQ takes the message.
+    """Delivery of messages: the port of the slot's memory times the write, then PE_IPCQ takes the message.
 
-    ``ring_kind``: memory that an address outside all ring memories is routed to; PE_IPCQ rejects it there.
+    A message to an address in no ring memory is routed to the configured ring memory, where PE_IPCQ rejects it.
     """
 
     vc = COMM
@@ -105,7 +105,7 @@ def _slot(message: Message) -> Block:
 
 
 class CreditDelivery(Delivery):
-    """Delivery of credits that are sent over the fabric: they end at the PE itself."""
+    """Delivery of credits that are sent over the fabric: the route of a credit ends at the PE, not at a memory."""
 
     def __init__(self, sip: SipParts) -> None:
         knobs = sip.plan.ipcq
@@ -148,7 +148,7 @@ class CreditSender:
         self._channels = {dst: channel for (src, dst), channel in wires if src == sip.sip}
 
     def send_on_wire(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Callable[[], None]) -> None:
-        """Send a credit on its dedicated wire. It arrives at ``arrival_ps``; ``emitted`` is called at that time."""
+        """Send a credit on its dedicated wire; ``emitted`` is called at ``arrival_ps``, when the credit arrives."""
         peer = queue.peer
         if peer.sip == self._sip:
             ipcq = self._ipcqs[peer.cube, peer.pe]
@@ -197,7 +197,7 @@ def _beyond_ps(way: FramePath) -> Ps:
 
 
 class _Path(NamedTuple):
-    """Source, path, TCM ports of one queue pair's messages, and time of their heads from PE_DMA to the path's end."""
+    """Path of a queue pair's messages: source, path, TCM ports, and time in ps of a head from PE_DMA to the end."""
 
     src: Node
     way: FramePath
@@ -233,7 +233,7 @@ class MessageSender:
     ) -> None:
         """Send a message, at ``message.sent_ps``, to be written into the peer's slot; do not wait for its arrival.
 
-        ``source_pa``: address of the bytes, None for the PE's TCM without an address. Bytes in the PE's TCM pass its
+        ``source_pa``: address of the bytes; None if they have none in the PE's TCM. Bytes in the PE's TCM pass its
         ports; PE_DMA fetches all others. ``on_dma_done`` is called when the last byte has left PE_DMA's queue, with the
         time at which this byte passes PE_DMA.
         """
@@ -248,7 +248,7 @@ class MessageSender:
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         memory, back = self._memory_ports.at(place.space, node), self._graph.route(node, src)
-        # The model delays the command by no other traffic.
+        # In the model no other traffic delays the command.
         command_ps = self._graph.route(src, node).latency_ps(self._command_bytes)
         head_ps = command_ps + memory.least_read_ps + back.head_ps() - self._graph.overhead_ps(src)
         fed = way.depart(message, nbytes, overhead_ps + head_ps, 0, left, is_fed=True)
@@ -266,7 +266,7 @@ class MessageSender:
             self._engine.at(self._engine.now_ps + delay_ps, read_out)
 
     def _at_tail(self, on_dma_done: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
-        """Return a callback for the transfer: its last byte passes PE_DMA ``beyond_ps`` before the path's end."""
+        """Return a callback for a transfer: its last byte passes PE_DMA ``beyond_ps`` before it reaches the end."""
         return lambda _head_ps, tail_ps: on_dma_done(message, max(tail_ps - beyond_ps, self._engine.now_ps))
 
     def forget(self, queue: QueuePair) -> None:

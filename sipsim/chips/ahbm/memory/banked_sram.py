@@ -1,9 +1,9 @@
 """Banked SRAM: addresses are interleaved over banks, each of which serves one access at a time.
 
-The offset bits above those of ``interleave_bytes`` select the bank, the bits above these its word. A bank needs
+An address offset selects, from the lowest bit: a byte of the interleave unit, the bank, the bank's word. A bank needs
 ``interleave_bytes / bank_bandwidth_GBps`` for each interleave unit that an access touches, whole or in part. All banks
-together are one edge, and each bank is another: an access takes the first and, unless it uses all banks, the edge of
-each bank that it uses.
+together are one edge, and each bank is another edge: an access uses the joint edge and, unless it touches all banks,
+the edge of each bank that it touches.
 
 Limits: accesses to all banks share the joint bandwidth and never wait for a single bank; the path between port and
 banks has the bandwidth of the port's edges.
@@ -26,7 +26,7 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class Banks(Section, frozen=True):
-    """Parameters. ``banks``: their number. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
+    """Parameters. ``banks``: how many. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
 
     banks: Annotated[int, Meta(ge=1, le=1024)]
     interleave_bytes: Annotated[int, Meta(ge=1, le=2**20)]
@@ -48,7 +48,7 @@ class BankSet:
         return {self._every: max(len(self._names), 1) * bank_bps, **dict.fromkeys(self._names, bank_bps)}
 
     def loads(self, block: Block) -> tuple[Load, ...]:
-        """Return what an access to a block takes of the edges."""
+        """Return the edges that an access to a block uses, with the bytes that count on each edge."""
         bits, banks = self._stretch_bits, max(len(self._names), 1)
         met = [0] * banks
         for address in block.addresses:

@@ -28,7 +28,7 @@ from sipsim.fabric.transport import NEVER
 
 
 class BurstRun(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive bursts of an access in one row of the banks with number ``bank``."""
+    """Run of ``bursts`` bursts from burst number ``first`` of a slice, in one row of the banks with number ``bank``."""
 
     bank: int
     row: int
@@ -49,7 +49,7 @@ class Mapping:
     in bank group and channel. A *stripe* is all lines of a slice with equal bank and row bits: one row of one bank in
     each bank group of each pseudo channel.
 
-    With ``is_hashed`` all bits above a line are XORed, in groups, into those of bank group and channel, and the row
+    With ``is_hashed`` all bits above a line are XORed, in groups, into the bits of bank group and channel, and the row
     bits into the bank bits: accesses whose distance is a power of two use different channels and banks.
     """
 
@@ -57,7 +57,7 @@ class Mapping:
         self.pseudo_channels = channels * PSEUDO_CHANNELS
         self.groups = preset.groups
         self.line = preset.groups * self.pseudo_channels
-        """Bursts of a line: after so many the same bank is next."""
+        """Number of bursts in a line: one per bank group of each pseudo channel."""
         self._stripe = self.line * (preset.row_bytes // BURST_BYTES)
         self._banks = preset.banks_per_group
         self._is_hashed = is_hashed
@@ -99,7 +99,7 @@ ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queu
 class HbmParams(Section, frozen=True):
     """``params`` of the section; all but ``preset`` are optional, and ``null`` is the preset's value.
 
-    ``channels``: those of the slice. ``read_latency_ns`` of the section has no effect, so a user's value is refused.
+    ``channels``: per slice. ``read_latency_ns`` of the section has no effect, so a user's value is refused.
     """
 
     preset: str
@@ -111,7 +111,7 @@ class HbmParams(Section, frozen=True):
 
 
 class Bank:
-    """State of a bank, or of all banks with one number while they are equal. ``row``: the open row, or None.
+    """State of a bank, or of all banks with one number while they are equal. ``row``: open row, None if closed.
     ``column_ps``: earliest time of a column command. ``free_ps``: earliest time at which another row is opened.
     """
 
@@ -124,8 +124,8 @@ class Bank:
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """Times of an access after its rows are opened. ``first_ps``: its first column command. ``end_ps``: when all data
-    buses would be done with it if it were alone, without the column latency. ``busy_ps``: per pseudo channel, time of
+    """Times of an access whose rows are opened. ``first_ps``: its first column command. ``end_ps``: when all data buses
+    would be done with the access if it were alone, without the column latency. ``busy_ps``: per pseudo channel, time of
     the data bus for its bursts, or for opening its rows if that is longer.
     """
 
@@ -139,7 +139,7 @@ class Rows:
 
     To open a row takes a precharge, if another row is open (tRP), and an activate, at least tRC after the last activate
     of the bank and after write recovery (tWR); the first column command follows tRCD later. All rows of an access are
-    opened when it begins, those of one pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, and up
+    opened when it begins, in each pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, and up
     to four overlap with earlier bursts: an access with fewer bursts than its rows need occupies the bus for longer.
     Bursts of one bank group are tCCD_L apart.
     """
@@ -217,7 +217,7 @@ class Rows:
         return bank.column_ps, True
 
     def _all(self, number: int) -> Bank:
-        """Return the joint state of all banks with one number: the latest times, and a row only if all have it open."""
+        """Return the joint state of all banks with one number: the latest times, and the open row or ``_MIXED``."""
         banks, single = self._sets[number], self._single.pop(number, None)
         if single:
             every = [*single.values(), *([banks] if len(single) < self._mapping.line else [])]
@@ -240,7 +240,7 @@ _MIXED = -1
 
 
 class _UnderWay:
-    """Access in flight until ``until_ps``, with data-bus time ``bus_ps`` that no access of the other direction met."""
+    """Access in flight until ``until_ps``. ``bus_ps``: its data-bus time that has not counted for a turnaround yet."""
 
     __slots__ = ("bus_ps", "until_ps")
 
@@ -372,9 +372,9 @@ class HbmController(MemoryPort):
         return self._written_ps - now_ps
 
     def _loads(self, busy_ps: list[Ps], is_read: bool, under_way: "_UnderWay") -> tuple[Load, ...]:
-        """Return what an access takes of the data buses, with turnarounds for accesses in the other direction.
+        """Return the loads of an access on the data buses, including turnarounds after accesses in the other direction.
 
-        Each byte counts for one turnaround only; ``under_way`` gets the rest of the access, for later accesses. A read
+        Each byte counts for one turnaround only; ``under_way`` gets the bus time left for later accesses. A read
         is in flight until all earlier accesses could be done, a write until its last byte has arrived.
         """
         now_ps, total_ps = self.engine.now_ps, sum(busy_ps)
@@ -405,8 +405,8 @@ class HbmController(MemoryPort):
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
     def _queue_up(self, block: Block, opened: Opened) -> Ps:
-        """Queue a write until its banks are free; return when the queue of its pseudo channel has space for it, 0 if
-        now.
+        """Queue a write until its banks are free; return the time (ps) at which its pseudo channel's queue has
+        space for the write, 0 if it has space now.
         """
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
@@ -424,7 +424,7 @@ class HbmController(MemoryPort):
         return room_ps
 
     def _note(self, is_read: bool, block: Block, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
-        """Record what an access waits beyond its terms."""
+        """Record the waits of an access beyond its terms: ``parts`` are (reason, ps)."""
         some = tuple(part for part in parts if part[1] > 0)
         if some and self.waits is not None:
             now_ps = self.engine.now_ps

@@ -25,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Message that maps entries for the PEs of a target; None means all (ADR-0023 D12). ``name``: for errors."""
+    """Message that maps entries for a target (None means all: ADR-0023 D12). ``name``: what is mapped, for errors."""
 
     target_cube: int | None
     target_pe: int | None
@@ -34,7 +34,7 @@ class MmuMapMsg(NamedTuple):
 
 
 class MmuUnmapMsg(NamedTuple):
-    """Message that ends the mappings of a target that begin at these virtual addresses."""
+    """Message that removes the mappings of a target that begin at the virtual addresses ``vas``."""
 
     target_cube: int | None
     target_pe: int | None
@@ -42,7 +42,7 @@ class MmuUnmapMsg(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """Mapped entry with a unique ``serial``."""
+    """Mapped entry with a unique ``serial``; ``name``: what is mapped, for errors."""
 
     va: int
     nbytes: int
@@ -97,7 +97,7 @@ class PageTable:
             table.insert(index, new)
 
     def unmap(self, message: MmuUnmapMsg) -> None:
-        """End mappings; TLBs drop them at once.
+        """Remove the mappings of a message; TLBs drop these at once.
 
         Raises:
             InvariantViolation: for an address at which no mapping of this target begins.
@@ -196,7 +196,7 @@ TLB_MISS = "TLB miss"
 
 
 class _Recent(NamedTuple):
-    """Part of a mapping in the last used page; valid while the table is at ``version``."""
+    """Translation in the last used page, from ``start`` to before ``stop``; valid while the table is at ``version``."""
 
     version: int
     start: int
@@ -261,7 +261,7 @@ class PeMmu:
         return _Recent(self._table.version, start, stop, mapping.pa - mapping.va)
 
     def look_up(self, address: int, nbytes: int) -> int:
-        """Return the physical address from the page table, in no time and without the TLB.
+        """Return the physical address of a range from the page table, in no time and without the TLB.
 
         Raises:
             MmuFault: for an address that is not mapped.

@@ -3,7 +3,7 @@
 A port serves the accesses of one node. Its class is the memory kind, registered by name and selected by ``kind`` of the
 memory's section in ``components.yaml``. The contents of memories are in :mod:`sipsim.chips.ahbm.memory.store`.
 
-The bandwidth of a memory is that of its edges, its ports or banks: a memory port adds them before the route of a read
+The bandwidth of a memory is that of its edges (ports or banks): a memory port adds the edges before the route of a read
 and after the route of a write. So an access over a route takes the longer of the memory's and the route's times for its
 bytes, not their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.fabric.sharing`).
 """
@@ -28,7 +28,7 @@ _ROUTES_KEPT = 256
 
 
 class AccessTerm(NamedTuple):
-    """Part of an uncontended access's time, and the key of the memory's section that sets it."""
+    """Part of the time of an uncontended access, and the key of the memory's section that sets this part."""
 
     what: str
     key: str
@@ -36,7 +36,7 @@ class AccessTerm(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait of an access beyond its terms: ``parts`` are (reason, ps).
+    """Delay of an access beyond its :class:`AccessTerm` times; ``parts`` are (reason, ps).
 
     The access to ``nbytes`` at ``address``, at the port of ``node``, began at ``now_ps`` and ended at ``end_ps``.
     """
@@ -51,8 +51,8 @@ class Wait(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Problem of a parameter that does not fit other parameters or the memory: its name, what to do, and the keys that
-    it must fit.
+    """Problem: a parameter does not fit others or the memory. ``name``: the parameter. ``what``: problem and remedy.
+    ``others``: config keys that the parameter has to fit.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Reading(NamedTuple):
 
 
 Load = tuple[str, int]
-"""Name of a memory's edge, and the bytes that an access takes of it; 0: the bytes of the transfer."""
+"""Name of a memory's edge, and bytes of an access on this edge; 0 stands for the bytes of the transfer."""
 
 
 class MemoryPort:
@@ -79,9 +79,9 @@ class MemoryPort:
 
     ``least_read_ps``, ``least_write_ps``: minimum times of an access. ``is_constant``: the time of an access does not
     depend on its start, so it may be computed in advance. Writes end in the order in which their last bytes arrive.
-    ``bandwidths``: of the edges by name, in B/s; ``bandwidth_key``: the section's key that sets them. ``unused``: keys
-    of the section without effect, each with the key to use in its place. ``waits``: a list that gets the waits of
-    accesses, or None. ``in_flits``: transfers carry more bytes than their accesses. ``here``: route to a part at its
+    ``bandwidths``: B/s of each edge, by name; ``bandwidth_key``: the section's key that sets them. ``unused``: keys of
+    the section without effect, each with the key to use in its place. ``waits``: list to which waits are appended, or
+    None. ``in_flits``: whether transfers carry more bytes than their accesses. ``here``: empty route at the port's
     node. ``depends_on_address``: whether the edges of an access to a TCM depend on its address.
     """
 
@@ -104,7 +104,7 @@ class MemoryPort:
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
 
     def lay_out(self, regions: TcmMap | None) -> None:
-        """Set the regions of a TCM, before the first access; None for another memory."""
+        """Set the regions of a TCM before the first access; None if the memory is not a TCM."""
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -112,16 +112,16 @@ class MemoryPort:
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
-        """Return what an access to a block takes of the memory's edges."""
+        """Return the memory's edges that an access to a block uses, with the bytes that count on each edge."""
         return ()
 
     def reading(self, block: Block, route: Route | None = None) -> Reading:
-        """Begin to read a block now, to be sent over ``route``, or to a part at this node without a route."""
+        """Begin to read a block now and send it over ``route``, or to a part at this node if ``route`` is None."""
         route = self._over(route or self.here, self.loads(block, True), True)
         return Reading(route, self.least_read_ps, 0)
 
     def writing(self, block: Block, route: Route | None = None) -> Route:
-        """Return the route of a write to a block over ``route``, or from a part at this node without a route."""
+        """Return the route of a write to a block over ``route``, or from a part at this node if ``route`` is None."""
         return self._over(route or self.here, self.loads(block, False), False)
 
     def written_ps(self, block: Block) -> Ps:
@@ -141,7 +141,7 @@ class MemoryPort:
         return self._over(self.here, loads, True)
 
     def edge(self, name: str, nbytes: int = 0) -> Edge:
-        """Return one of the memory's edges, used for ``nbytes``; 0: for the bytes of the transfer."""
+        """Return an edge of the memory that carries ``nbytes``, or the bytes of the transfer if ``nbytes`` is 0."""
         return Edge(self.node, self.node, 0, 0, self.bandwidths[name], FixedBytes(nbytes) if nbytes else None, name)
 
     def _over(self, route: Route, loads: tuple[Load, ...], is_read: bool) -> Route:
@@ -173,11 +173,11 @@ class MemoryPort:
         return bottleneck(route.edges, nbytes).ps
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
-        """Return the terms of ``least_read_ps``."""
+        """Return the terms whose sum is ``least_read_ps``."""
         return (AccessTerm("read access", "read_latency_ns", self.least_read_ps),)
 
     def write_terms(self) -> tuple[AccessTerm, ...]:
-        """Return the terms of ``least_write_ps``."""
+        """Return the terms whose sum is ``least_write_ps``."""
         return (AccessTerm("write access", "write_latency_ns", self.least_write_ps),)
 
 
@@ -197,8 +197,8 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
 
 
 class MemoryPorts:
-    """Memory ports of one SIP. ``memories``: by space. ``in_flits``: whether transfers are in flits. ``waits``: list
-    that gets the waits of accesses, or None.
+    """Memory ports of one SIP. ``memories``: memory of each space. ``in_flits``: whether transfers are in flits.
+    ``waits``: list to which waits of accesses are appended, None if these are not recorded.
     """
 
     def __init__(

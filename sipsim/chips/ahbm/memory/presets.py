@@ -28,7 +28,7 @@ FILE = "hbm.yaml"
 
 
 class Timings(NamedTuple):
-    """Timings of a device in ps: those of :class:`Clocks`, and tRFC and tREFI."""
+    """Timings of a device in ps: the timings of :class:`Clocks`, tRFC and tREFI."""
 
     burst: Ps
     ccd_l: Ps
@@ -99,7 +99,7 @@ class Preset(Section, frozen=True):
 
     @property
     def stack_GBps(self) -> float:
-        """Published bandwidth of a stack."""
+        """Published bandwidth of a stack, in GB/s."""
         return self.pin_Gbps * CHANNEL_BITS * self.stack_channels / 8
 
 
@@ -126,7 +126,7 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
 
 
 def _check(name: str, preset: Preset) -> None:
-    """Raise a problem for the first value that is inconsistent with others."""
+    """Raise a problem for the first value that is inconsistent with other values."""
     timings = preset.timings
     least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:

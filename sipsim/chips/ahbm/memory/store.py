@@ -42,7 +42,7 @@ class MemoryStore:
         """Return a copy of ``nbytes`` at a physical address.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         bank, offset = self._find(address, nbytes)
         page, start = divmod(offset, PAGE_BYTES)
@@ -55,7 +55,7 @@ class MemoryStore:
         """Write ``data`` at a physical address.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         nbytes = len(data)
         bank, offset = self._find(address, nbytes)
@@ -70,7 +70,7 @@ class MemoryStore:
         """Return a copy of the bytes of a block.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         self._find(block.address, block.reach_bytes)
         return b"".join([self.read(address, block.row_bytes) for address in block.addresses])
@@ -96,7 +96,7 @@ class MemoryStore:
         """Set bytes at a physical address to zero, for host code, and free whole pages.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         bank, offset = self._find(address, nbytes)
         first, last = offset // PAGE_BYTES, (offset + nbytes - 1) // PAGE_BYTES
@@ -112,7 +112,7 @@ class MemoryStore:
             each.host_cleared(address, nbytes)
 
     def canonical(self, address: int) -> int:
-        """Return the lowest of all addresses of the same byte."""
+        """Return the lowest address of the byte at ``address``, which may have one address per PE of its cube."""
         space = address >> OFFSET_BITS
         first = self._first.get(space)
         if first is None:
@@ -122,7 +122,7 @@ class MemoryStore:
         return first | (address & _OFFSET_MASK)
 
     def pages(self) -> Iterator[tuple[int, bytearray]]:
-        """Yield all existing pages, each with its canonical address."""
+        """Yield all pages that were written, as (canonical address, content)."""
         found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
         for first, content in found.items():
             for page, data in content.pages.items():
@@ -132,7 +132,7 @@ class MemoryStore:
         """Check that a range may be read and written.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory.
+            MemoryAccessError: for addresses outside this SIP or the memory.
         """
         self._find(address, nbytes)
 

@@ -24,9 +24,9 @@ _LINE_BITS = 6
 
 
 class TcmParams(Section, frozen=True):
-    """Parameters of ``tcm_ports``. ``bandwidth_GBps``: of each port. ``ports``: a port for reads and one for writes, or
-    one for both. ``banks``: number of banks, each with these ports; None: no banks. ``ipcq_bank``: the rings have the
-    last bank to themselves (``own``), or their lines are ``interleaved`` over all banks.
+    """Parameters of ``tcm_ports``. ``bandwidth_GBps``: of each port. ``ports``: a read port and a write port, or a
+    shared port. ``banks``: number of banks, each with these ports; None for no banks. ``ipcq_bank``: the rings have
+    the last bank alone (``own``), or their lines are ``interleaved`` over all banks.
     """
 
     bandwidth_GBps: Positive

@@ -26,7 +26,7 @@ Number = int | float
 
 
 class Direction(Enum):
-    """Direction of a receive that takes the next message of ``ANY`` direction."""
+    """Value for the direction of a receive that takes the next message of any direction."""
 
     ANY = "any"
 
@@ -68,7 +68,7 @@ class MathOp(msgspec.Struct, frozen=True):
     """An element-wise operation; ``op`` is a key of ``sipsim.core.arithmetic.operations.OPERATIONS``.
 
     ``operands``: handles and numbers of type ``dtype``, broadcast to ``dims``; the first operand of ``where`` is i8.
-    Without ``dims`` all operands are handles of the result's shape; without ``dtype`` their type is the last one's.
+    Without ``dims`` all operands are handles of the result's shape; without ``dtype`` the last handle sets the type.
     """
 
     op: str
@@ -136,7 +136,7 @@ class Reduce(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the operand; never a special function."""
+        """Bytes that PE_MATH processes (the operand's), and False: the function is never special."""
         return self.operand.nbytes, False
 
 
@@ -168,7 +168,7 @@ class Cast(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, in the wider type; never a special function."""
+        """Bytes that PE_MATH processes (in the wider type), and False: the function is never special."""
         return max(self.operand.nbytes, self.result_bytes), False
 
 
@@ -192,7 +192,7 @@ class Rearrange(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the result; never a special function."""
+        """Bytes that PE_MATH processes (the result's), and False: the function is never special."""
         return self.result_bytes, False
 
 
@@ -216,12 +216,12 @@ class Make(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH processes, those of the result; never a special function."""
+        """Bytes that PE_MATH processes (the result's), and False: the function is never special."""
         return self.result_bytes, False
 
 
 class TcmPiece(NamedTuple):
-    """Bytes in the TCM at a physical ``address``; None: the start of the kernel's region."""
+    """Bytes in the TCM at a physical ``address``; None stands for the start of the kernel's region."""
 
     address: int | None
     nbytes: int
@@ -256,7 +256,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True):
-    """The values of ``operands``, which are contiguous in the TCM, as one. No bytes move."""
+    """The values of ``operands``, which are contiguous in the TCM, as one handle. No bytes move."""
 
     operands: tuple[Handle, ...]
     result: Handle
@@ -279,7 +279,7 @@ class IpcqSend(msgspec.Struct, frozen=True):
 
 
 class IpcqRecv(msgspec.Struct, frozen=True):
-    """Receive the next message of a direction into ``result``, and into a memory with ``copy_to``."""
+    """Receive the next message of a direction into ``result``; with ``copy_to`` also write it to a memory."""
 
     direction: str | Direction
     dims: Dims
@@ -302,10 +302,10 @@ class IpcqRelease(msgspec.Struct, frozen=True):
 class Completion(msgspec.Struct, eq=False):
     """Progress of a command that starts at ``start_ps`` because of span ``cause``.
 
-    ``error``: its error once it has ended, if any. ``value``: data of its engine, such as the received message, perhaps
-    before the end. ``reason``: the resource that it waits for, None while it works. ``waiter``: the task that waits for
-    its end. ``taken_ps``: when its engine took it from the queue; ``then`` starts the next commands of the queue.
-    ``reads``: slots that it still has to read in place.
+    ``error``: why the command failed, None if it has not. ``value``: data of the engine, such as the received message,
+    perhaps before the end. ``reason``: the resource that the command waits for, None while it works. ``waiter``: task
+    that waits for the end. ``taken_ps``: when the engine took the command from the queue; ``then``: starts the queue's
+    next commands. ``reads``: slots that the command still has to read in place.
     """
 
     command: Any
@@ -321,7 +321,7 @@ class Completion(msgspec.Struct, eq=False):
     reads: tuple[TakenSlot, ...] = ()
 
     def has_ended(self) -> bool:
-        """Return whether the command has ended now; kernels that poll may run differently under other timings."""
+        """Return whether the command has ended. A kernel that polls this may run differently under other timings."""
         return self.ended
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ ROOM = "pe_scheduler.queue"
 
 
 class PeCpu:
-    """PE_CPU of one PE, called ``name``. ``free_ps``: when all commands so far are issued."""
+    """PE_CPU of one PE, called ``name``. ``free_ps``: time at which all commands so far are issued."""
 
     def __init__(self, sip: SipParts, name: str) -> None:
         self._engine = sip.engine

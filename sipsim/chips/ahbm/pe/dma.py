@@ -31,7 +31,7 @@ from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays,
 
 Ps = int
 TcmAddress = int | None
-"""An address in the TCM; None: the start of the kernel's region, for data without an address."""
+"""Address in the TCM; None, for data without an address, stands for the start of the kernel's region."""
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
 """Name of the queue of loads and stores."""
@@ -42,7 +42,7 @@ WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", 
 
 
 class PeTcm:
-    """Accesses of a PE's engines to its TCM. They take no time if the TCM's ports have no bandwidth.
+    """Accesses of a PE's engines to the PE's TCM; accesses take no time if the TCM's ports have no bandwidth.
 
     ``address``: start of the kernel's region, for data without an address.
     """
@@ -52,12 +52,12 @@ class PeTcm:
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
     def leaving(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Reading:
-        """Begin to read data at ``address``, to be sent over ``route``, or to the PE's engines without a route."""
+        """Begin to read data at ``address`` and send it over ``route``, to the PE's engines if ``route`` is None."""
         block = self._block(nbytes, address)
         return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
     def landing(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Route:
-        """Return the route of a write to ``address`` over ``route``, or from the PE's engines without a route."""
+        """Return the route of a write to ``address`` over ``route``, from the PE's engines if ``route`` is None."""
         block = self._block(nbytes, address)
         return route or self.port.here if block is None else self.port.writing(block, route)
 

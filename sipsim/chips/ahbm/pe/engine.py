@@ -30,7 +30,7 @@ Issue = Callable[[Task], None]
 Take = Callable[[Any], Completion]
 
 Order = Callable[[Sequence[Completion], Completion], bool]
-"""Function of unfinished earlier commands and a command: whether its engine may start it."""
+"""Function of unfinished earlier commands and a command; returns whether the engine may start the command."""
 
 
 def one_at_a_time(before: Sequence[Completion], _completion: Completion) -> bool:
@@ -39,12 +39,12 @@ def one_at_a_time(before: Sequence[Completion], _completion: Completion) -> bool
 
 
 class EngineQueue:
-    """Queue of one engine, ``name``: the commands that it has accepted and not ended, in order, at most ``depth``.
+    """Queue of the engine ``name``: accepted commands that have not ended, in order, at most ``depth`` of them.
 
-    With ``pe_scheduler.queue_depth`` every engine has a queue of that many slots, a ring. A command takes a slot when
+    With ``pe_scheduler.queue_depth`` every engine has a queue of that many slots. A command takes a slot when
     PE_CPU hands it over, and frees the slot when it and all earlier commands have ended; a full queue blocks the
-    kernel. Commands start in order; ``may_start`` decides which wait for the end of others. PE_DMA's loads and stores
-    share one queue.
+    kernel. Commands start in order; ``may_start`` decides which commands wait for the end of earlier commands. The
+    loads and stores of PE_DMA share one queue.
     """
 
     def __init__(self, name: str, depth: int, engine: Engine, may_start: Order) -> None:
@@ -62,7 +62,7 @@ class EngineQueue:
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when the commands that it waits for have ended; a failed start ends it."""
+        """Start a command now, or when the commands that it waits for have ended; a failed start ends the command."""
         self._commands.append(completion)
         self._waiting.append((completion, start))
         self._start_next()
@@ -71,7 +71,7 @@ class EngineQueue:
         """Check that a command, which ends now, has overtaken no command that it must wait for.
 
         Raises:
-            InvariantViolation: if it has.
+            InvariantViolation: if the command has overtaken one.
         """
         if not self._may_start(self._before(completion), completion):
             raise InvariantViolation(
@@ -118,7 +118,7 @@ class SendSlots:
         self._waiter: Callable[[], None] | None = None
 
     def free_ps(self, now_ps: Ps) -> Ps | None:
-        """Return when a slot is free, now or later; None while unknown."""
+        """Return the time at which a slot is free, now or later; None while this time is unknown."""
         passed = self._passed_ps
         while passed and passed[0] <= now_ps:
             passed.popleft()
@@ -128,7 +128,7 @@ class SendSlots:
         return passed[last] if last < len(passed) else None
 
     def wait(self, task: Task, engine: Engine, what: str) -> None:
-        """Block the kernel until the next pass time is known."""
+        """Block the kernel until the time at which the next message passes is known."""
         self._waiter = partial(self._resume, task, engine)
         task.wait(what)
 
@@ -202,7 +202,7 @@ class TransferUnit(Unit):
         self._waiting: deque[Callable[[], None]] = deque()
 
     def when_free(self, begin: Callable[[], None]) -> None:
-        """Call ``begin``, which starts its work, when the unit is free, now or later."""
+        """Call ``begin``, which starts a piece of work, when the unit is free, now or later."""
         if self._is_busy:
             self._waiting.append(begin)
         else:
@@ -236,9 +236,9 @@ class Units(NamedTuple):
 class CommandEngine:
     """Engine of one PE, built at the first command of one of its types.
 
-    ``starts_later``: ``take`` may be called before the command starts, at its completion's ``start_ps``.
-    ``queue_name``: name of its queue; classes with the same name share the queue, and an empty name means no queue.
-    ``engine_queue``: None without queues (:class:`EngineQueue`).
+    ``starts_later``: ``take`` may be called before the command starts, which is at its completion's ``start_ps``.
+    ``queue_name``: name of the queue; classes with the same name share a queue, and an empty name means no queue.
+    ``engine_queue``: the queue, None if engines have no queues.
     """
 
     starts_later: ClassVar[bool] = False
@@ -301,7 +301,7 @@ class CommandEngine:
                     operand.room = self._pe.room.take(operand.name, operand.nbytes)
 
     def _free_slots(self, completion: Completion, cause: int, read_ps: Ps | None = None) -> None:
-        """Free all slots that a command has read, at ``read_ps`` if that is not now."""
+        """Free all slots that a command has read, at ``read_ps`` or, if that is None, now."""
         reads, completion.reads = completion.reads, ()
         for slot in reads:
             self._pe.ipcq.release_slot(slot, cause, read_ps=read_ps)
@@ -321,7 +321,7 @@ class CommandEngine:
     def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
         """Record a performed command in the op log, with ``fields``, and as a span; then end it.
 
-        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; they follow what was fetched.
+        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; fetched slots come first.
         """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:

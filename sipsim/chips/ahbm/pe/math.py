@@ -50,7 +50,7 @@ MAKERS: dict[str, Callable[..., Array]] = {
     "full": np.full,
     "arange": lambda dims, start, dtype: np.arange(start, start + dims[0]).astype(dtype),
 }
-"""Functions of shape, value and NumPy type."""
+"""Functions by operation: each makes an array from shape, value and NumPy type."""
 REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "trans": lambda values, _dims: values.T,
     "broadcast_to": np.broadcast_to,
@@ -61,7 +61,7 @@ class MathTimes:
     """Times of operations under a config.
 
     An operation takes a fixed start-up time, then processes its bytes at ``bandwidth_GBps``. Its bytes are the elements
-    of the result (of a reduction: of the operand) in the wider type, times the operation's ``passes``. A special
+    of the result (in a reduction, of the operand) in the wider type, times the operation's ``passes``. A special
     function takes ``special_factor`` times as long.
 
     Limits: bytes are counted, not vectors, so a partial last vector takes part of its time. The last steps of a

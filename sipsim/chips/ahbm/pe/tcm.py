@@ -52,7 +52,7 @@ class _CycleCollector:
 
 
 class TcmReservation:
-    """TCM space of one handle, freed when the handle is. ``address``: of its first byte; None without addresses."""
+    """TCM space of one handle, freed with the handle. ``address``: its first byte, None if handles have none."""
 
     __slots__ = ("_number", "_room", "address")
 
@@ -119,7 +119,7 @@ class TcmBudget:
         return self.used_bytes + nbytes <= self.capacity_bytes
 
     def give(self, number: int) -> None:
-        """Free the space of a handle, if it still has any."""
+        """Free the space of a handle, unless it was freed before."""
         held = self._held.pop(number, None)
         if held is not None:
             self.used_bytes -= held.nbytes
@@ -163,9 +163,9 @@ class Handle:
 
     ``name`` is ``h`` and a number, counted per PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM from
     which the values are still to be fetched, or None. ``in_slot``: the slot that the handle refers to, until a command
-    claims it. ``is_released``: no command may use it any more. ``room``: its space in the TCM (:class:`TcmBudget`), or
+    claims it. ``is_released``: no command may use the handle. ``room``: its space in the TCM (:class:`TcmBudget`), or
     the spaces of the handles that it joins. ``offset``: start of a view, in bytes from the start of ``room``.
-    ``is_placed``: it shares the space of another handle (``sipsim.chips.ahbm.pe.math``).
+    ``is_placed``: whether it shares the space of another handle (``sipsim.chips.ahbm.pe.math``).
     """
 
     __slots__ = (

@@ -28,7 +28,7 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
     """Return a number, rounded to a type, as a Python int or float. ``name``: the operation that takes it.
 
     Raises:
-        KernelError: for anything else; for a fraction with an integer type; for a number outside the type's range.
+        KernelError: if ``value`` is no number, no integer for an integer type, or outside the type's range.
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | Pointer)
     if not is_number:
@@ -55,7 +55,7 @@ def as_dtype(dtype: object) -> DType:
     """Return a type, given by its name (``"f16"``) or as a ``DType``.
 
     Raises:
-        KernelError: for anything else; the message lists the types.
+        KernelError: for an unknown type; the message lists the types.
     """
     known = named_dtype(dtype)
     if known is not None:
@@ -81,7 +81,7 @@ def pointee(ptr: int, dtype: object) -> DType:
     """Return the type of the elements at an address: ``dtype`` if given, else that of the pointer.
 
     Raises:
-        KernelError: if neither is known.
+        KernelError: if ``dtype`` is None and the address has no type.
     """
     address = as_bytes(ptr)
     if dtype is not None:
@@ -92,7 +92,7 @@ def pointee(ptr: int, dtype: object) -> DType:
 
 
 def product_of(word: str, shape: object) -> Product:
-    """Return the shape (M, K, N) of a product."""
+    """Return the checked shape (M, K, N) of a matrix product; ``word``: the operation, for messages."""
     sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
     if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
         raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
@@ -100,7 +100,7 @@ def product_of(word: str, shape: object) -> Product:
 
 
 def pitches_of(word: str, strides: object) -> tuple[int | None, ...]:
-    """Return the elements from row to row of a, b and c; None for contiguous rows."""
+    """Return the strides of the matrices a, b and c, in elements from row to row; None for contiguous rows."""
     found = (None, None, None) if strides is None else strides
     if not isinstance(found, tuple | list) or len(found) != 3:
         raise KernelError(f"{word}: strides {strides!r} must be three numbers of elements, of a, b and c")
@@ -110,7 +110,7 @@ def pitches_of(word: str, strides: object) -> tuple[int | None, ...]:
 
 
 def types_of(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
-    """Return the type of a and b, and the type of c."""
+    """Return the element type of the matrices a and b, and the element type of c."""
     a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
     if a is not b:
         raise KernelError(f"{word} takes operands of one type, not {a} and {b}")

@@ -9,7 +9,7 @@ from sipsim.core.task import Task
 class KernelContext(Protocol):
     """PE ``pe`` of cube ``cube`` of SIP ``sip``, on which a kernel runs, and its queue pairs.
 
-    ``sizes``: PEs per cube, cubes per SIP, SIPs. ``task``: the kernel's task. ``phase``: its phase, empty for none.
+    ``sizes``: PEs per cube, cubes per SIP, SIPs. ``task``: the kernel's task. ``phase``: name of its phase, or empty.
     """
 
     sip: int
@@ -39,7 +39,7 @@ class KernelContext(Protocol):
         """Start a command."""
 
     def settle(self) -> None:
-        """Block the kernel, which ends, until PE_CPU has issued all commands; then free the slots that it uses."""
+        """Block the kernel, which ends, until PE_CPU has issued all commands; then free the kernel's slots."""
 
     def enter_phase(self, phase: str) -> None:
         """Set the phase of the kernel."""
@@ -51,13 +51,13 @@ class KernelContext(Protocol):
         """Raise ``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
     def canonical(self, address: int) -> int:
-        """Return the lowest of all addresses of the same byte."""
+        """Return the lowest address of the byte at ``address``, which may have several addresses."""
 
     def can_send(self, direction: str) -> bool:
         """Return whether a direction is installed for sending."""
 
     def peer_ring(self, direction: str) -> tuple[int, int]:
-        """Return (slots, bytes per slot) of the peer's ring; ``IpcqInvalidDirection`` if it is not installed."""
+        """Return (slots, bytes per slot) of the peer's ring; raise ``IpcqInvalidDirection`` if there is none."""
 
     def translate_slot(self, direction: str, nbytes: int) -> None:
         """Translate the peer's slot for a valid send; the kernel waits for the page walk."""

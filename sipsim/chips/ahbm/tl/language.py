@@ -276,7 +276,7 @@ class TL:
     def _end(self) -> None:
         """Wait for the loads, stores and gemms that have not ended.
 
-        Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
+        A receive without a wait is an error: it would take a message of the next kernel, or lose its message.
         """
         while self._transfers:
             store, _ = self._transfers.popitem(last=False)
@@ -560,7 +560,7 @@ class TL:
         written.
 
         ``shape``: (M, K, N). ``strides``: elements from row to row of a, b and c; None for contiguous rows. ``dtype``:
-        of a and b, ``out_dtype``: of c, unless the addresses have types. ``epilogue``: steps on the sums, of f32 or
+        type of a and b, ``out_dtype``: type of c, for untyped addresses. ``epilogue``: steps on the sums, of f32 or
         i32, before the cast: ``"relu"``, ``"gelu"``, ``("scale", number)``, ``("bias", address)`` of a row of N
         elements. The command takes at most ``pe_gemm.buffer_KiB`` of the TCM while it runs.
 
@@ -759,11 +759,11 @@ class TL:
         return self._reduce("tl.sum", "sum", x, axis, keep_dims)
 
     def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Return the largest element along an axis, or of all; for two operands use :meth:`maximum`."""
+        """Return the largest element along an axis, or of all elements; for two operands use :meth:`maximum`."""
         return self._reduce("tl.max", "reduce_max", x, axis, keep_dims)
 
     def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """Return the smallest element along an axis, or of all; for two operands use :meth:`minimum`."""
+        """Return the smallest element along an axis, or of all elements; for two operands use :meth:`minimum`."""
         return self._reduce("tl.min", "reduce_min", x, axis, keep_dims)
 
     def cast(self, x: TensorHandle, dtype: object) -> TensorHandle:

@@ -159,7 +159,7 @@ def as_bytes(value: object, what: str = "an address") -> int:
     """Return a number of bytes, given as an int or a NumPy integer, as an int.
 
     Raises:
-        KernelError: for anything else.
+        KernelError: for a value of another type.
     """
     try:
         return index(value)  # type: ignore[arg-type]
