@@ -1,8 +1,8 @@
-"""Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of its workers.
+"""Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of the chip's workers.
 
 A page is a tile of 32 x 32 elements in row-major order if the last two dimensions divide into whole tiles. Otherwise a
 page is a row of the last dimension. Adjacent pages form a run in one channel; the next run is in the next channel.
-Hardware interleaves single pages, and a packet of several pages names a place for each; here a packet names one place.
+Hardware interleaves single pages, so its packets state an address per page; here a packet states only one address.
 """
 
 from collections import Counter
@@ -49,8 +49,8 @@ class Pages(NamedTuple):
 
 
 def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
-    """Return the partition of an array of a shape. ``is_tiled``: True: into tiles if the shape divides into whole ones;
-    False: into rows, as the operation's input; None: as True.
+    """Return the pages of an array of a shape: tiles if the shape divides into whole tiles, else rows. If ``is_tiled``
+    is False, the pages are rows in any case.
 
     Raises:
         KernelMisuse: if the shape has no elements.
@@ -65,8 +65,8 @@ def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -
 
 
 class Tensor:
-    """Tensor of a ``shape`` and a ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: its
-    first address, the same on each of ``cores``.
+    """Tensor on one chip, made by ``tt.tensor`` and by operations. ``base``: the tensor's first address, the same on
+    each tile of ``cores``. ``memory``: ``dram`` or ``l1``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Tensor:
 
     @property
     def core_bytes(self) -> int:
-        """The bytes that the tensor takes on each of its tiles."""
+        """The bytes that the tensor occupies on each tile."""
         pages = self.pages
         slices = -(-pages.number // pages.slice_pages)
         return -(-slices * self._runs // len(self.cores)) * pages.run * pages.page_bytes
@@ -105,7 +105,7 @@ class Tensor:
 
 
 class PageGroup(NamedTuple):
-    """Pages that are read, sent and written at once: their number, their bytes, and their place in each tensor."""
+    """Pages that are read, sent and written at once. ``places``: address of the first page in each tensor."""
 
     pages: int
     nbytes: int
@@ -113,8 +113,8 @@ class PageGroup(NamedTuple):
 
 
 def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> list[PageGroup]:
-    """Group pages that several tensors have in the same order. A piece ends where the pages are not adjacent in one of
-    the tensors, and has ``most_bytes`` at most.
+    """Return corresponding pages of several tensors as groups of at most ``most_bytes``. ``parts``: the tensors, each
+    with the numbers of its pages in order. The pages of a group are adjacent in every tensor.
     """
     page_bytes = parts[0][0].pages.page_bytes
     most = max(most_bytes // page_bytes, 1)
@@ -133,12 +133,12 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
 
 
 def array_of(dtype: DType, data: bytes) -> "np.ndarray[Any, Any]":
-    """Return the elements in ``data`` as an array of one dimension."""
+    """Return the elements in ``data`` as a one-dimensional array."""
     return np.frombuffer(data, dtype.numpy)
 
 
 def add(dtype: DType, parts: Sequence[bytes]) -> bytes:
-    """Return the elementwise sum of ``parts``, from the first on; integers wrap, floats are rounded to ``dtype``."""
+    """Return the elementwise sum of ``parts``, added from first to last. Integers wrap, floats round to ``dtype``."""
     total = array_of(dtype, parts[0])
     for part in parts[1:]:
         total = total + array_of(dtype, part)
@@ -149,7 +149,7 @@ def dtype_of(array: "np.ndarray[Any, Any]") -> DType:
     """Return the element type of an array.
 
     Raises:
-        KernelMisuse: if tensors do not have this type.
+        KernelMisuse: if no tensor may have elements of this type.
     """
     for dtype in DTYPES.values():
         if dtype.numpy == array.dtype:
@@ -195,7 +195,7 @@ BUFFER_BYTES = 512 * KIB
 class Store:
     """Allocator of the tensors of one chip. Chips whose host scripts make the same calls get the same addresses.
 
-    Only scratch is used again; nothing else is freed. ``l1_base``: the first address of a worker that programs may use.
+    No memory is freed, but scratch tensors are reused. ``l1_base``: first L1 address of a worker that programs may use.
     """
 
     def __init__(self, plan: FloorPlan, params: ChipParams, l1_base: int) -> None:
@@ -208,10 +208,10 @@ class Store:
     def make(
         self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, is_tiled: bool | None = None
     ) -> Tensor:
-        """Allocate a tensor whose slices begin new runs. ``is_tiled``: the argument of :func:`pages_of`.
+        """Allocate a tensor in which each of ``slices`` begins a new run. ``is_tiled``: as in :func:`pages_of`.
 
         Raises:
-            KernelMisuse: for an unknown memory, or if the memory has no room.
+            KernelMisuse: for an unknown memory, or a tensor that does not fit.
         """
         one_of("memory", memory, self._cores)
         pages = pages_of(shape, dtype, is_tiled)
@@ -231,8 +231,8 @@ class Store:
         return self.make(shape, other.dtype, other.memory, slices, other.pages.is_tiled)
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
-        """Return the scratch tensor of an operation on a fabric, the same for every call. A call finds the tensor free,
-        as all chips of the fabric wait for one another when a call begins.
+        """Return the scratch tensor ``name`` of an operation on a fabric. All calls share this tensor: since the chips
+        of the fabric wait for one another when a call begins, no earlier call still uses it.
         """
         key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
         found = self._scratch.get(key)
@@ -242,7 +242,7 @@ class Store:
 
 
 class CallLog:
-    """Operations that the host script of one chip has called, for the report on ranks that made different calls.
+    """Log of the operations that one chip's host script has called, for the report on ranks whose calls differ.
 
     ``calls``: all calls, in order.
     """
