@@ -78,7 +78,7 @@ class Collectives:
 
     def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
         """Make a tensor of this chip from an array, in ``memory``, ``dram`` or ``l1``. Each of ``slices`` along the
-        first dimension begins a new run of adjacent pages, so that packets do not span slices.
+        first dimension begins a new run of adjacent pages, so that an operation can move a slice in whole runs.
 
         Raises:
             KernelMisuse: for an unknown element type or memory, or a tensor that does not fit.
@@ -294,7 +294,7 @@ class Collectives:
         return max(min(most, packets // 2), 1)
 
     def _most_chunks(self, call: CallPlan) -> int:
-        """Packets between increments: of reductions (CCL_bandwidth.md of tt-metal); of other operations, at most."""
+        """Return the packets between increments, a maximum except for reductions (CCL_bandwidth.md of tt-metal)."""
         return self._ccl.chunks_per_sync(call.place.is_ring)
 
     @staticmethod

@@ -94,7 +94,7 @@ Cut = Callable[[int], list[PageGroup]]
 
 
 class Place(NamedTuple):
-    """Place of a chip in a line or ring of ``size`` chips. ``is_both``: a ring carries packets in both directions."""
+    """Position of a chip in a line or ring of ``size`` chips. ``is_both``: packets of a ring take both directions."""
 
     position: int
     size: int
@@ -174,7 +174,7 @@ class Worker:
         return NocAddress(self.core, word)
 
     def expect(self, word: int, count: int) -> Until:
-        """Expect ``count`` more increments of a semaphore by this call; return the condition for their arrival."""
+        """Expect ``count`` more increments of a semaphore in this call; return the condition that all have arrived."""
         self._new[word] = self._new.get(word, 0) + count
         return self.until(word, self._new[word])
 
