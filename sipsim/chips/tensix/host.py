@@ -86,7 +86,7 @@ class Metal:
         return list(self._plan.floor_plan.dram)
 
     def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
-        """Return the Ethernet cores that have a link, by channel; ``skip_reserved``: without the dispatcher's."""
+        """Return the Ethernet cores that have a link, by channel. ``skip_reserved``: omit the dispatcher's cores."""
         ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
         channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
         return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]

@@ -114,7 +114,7 @@ class _Sleep:
         self._began_ps = began_ps
 
     def __call__(self) -> None:
-        """Test the condition after a change. If it holds, resume the processor at the end of the poll that sees it."""
+        """Test the condition after a change. If true, resume the processor at the end of the poll that finds it so."""
         if not self._is_so():
             return
         self._looks.remove(self)

@@ -50,7 +50,7 @@ class TileLog:
         self._append(ETH_ARRIVE, self._engine.now_ps, core, address, len(data), values_as_text(data))
 
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:
-        """Log a write of the host. It is no operation, so it is only in the log's file."""
+        """Log a write of the host. This record is only in the log's file, as a host write is no chip operation."""
         now_ps = self._engine.now_ps
         self._oplog.note((HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data)))
 

@@ -1,4 +1,4 @@
-"""Lists of packets per worker: all-gather and all-to-all, which only move data, and reduce-scatter, which adds."""
+"""Schedules of all-gather, all-to-all and reduce-scatter: functions that fill each worker's list of packets."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
 
 
 def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
-    """Packets to the neighbour. ``skipped``: arriving pieces before the relayed ones; None: send the input."""
+    """Return packets to the neighbour. ``skipped``: arriving pieces before the relayed pieces; None for own input."""
     found, arrived = [], worker.words.arrived
     for number, piece in enumerate(leaving):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
@@ -123,8 +123,8 @@ def ends_chunk(number: int, of: Sequence[object], chunks: int) -> bool:
 
 
 INPUT, FORWARD, BACKWARD, SCRATCH, OUTPUT = range(5)
-"""Places of a piece of a reduce-scatter: in the input, in the partial sums that arrive over either side's link (one
-tensor per side), in the scratch tensor from the forward to the backward worker, in the output.
+"""Indices of the places of a reduce-scatter's piece: in the input, in the partial sums that arrive in either direction,
+in the scratch tensor through which the forward worker hands sums to the backward worker, in the output.
 """
 PARTIAL = {Way.E: FORWARD, Way.W: BACKWARD}
 
@@ -248,7 +248,7 @@ def _finish(
 
 
 def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Way) -> list[PacketOp]:
-    """Packets of a slice to its owner, whose worker on ``side`` adds them."""
+    """Return packets of a slice to the chip ``hops`` away, whose worker for direction ``side`` adds the pieces."""
     signal = call.workers[worker.link, side].address(worker.words.done)
     found = [
         PacketOp(each.pages, each.nbytes, each.places[:1], route=unicast(hops, worker.side), target=each.places[1])
