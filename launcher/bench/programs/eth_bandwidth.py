@@ -17,7 +17,7 @@ KIB = 2**10
 
 
 def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], times: list[float], tt: Any, df: Any) -> None:
-    """Run the kernel of an Ethernet core. ``times`` gets the time of its loop, in ns."""
+    """Run the kernel of an Ethernet core, and append the time of the kernel's loop in ns to ``times``."""
     begin(number, df)
     sides = [make(df) for make in makers]
     began_ns = tt.now_ns()

@@ -82,9 +82,9 @@ class Transmitter:
         return self._queue.all_started_ps(now_ps)
 
     def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
-        """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Only one caller
-        may use this method, or times could decrease. ``stored_bytes``: the most bytes of the message that each
-        subsystem stores before forwarding.
+        """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Each link may
+        have only one caller of this method. ``stored_bytes``: the most bytes of the message that each subsystem stores
+        before forwarding.
 
         Returns:
             The time at which the last byte has left.

@@ -149,7 +149,7 @@ SIGNALS: Final = (
 
 
 class EdmChannel:
-    """Channel ``number`` of a data mover. ``table``: its state machine, by default that of its direction."""
+    """Channel ``number`` of a data mover. ``table``: state machine; the default, ``SENDER`` or ``RECEIVER``, fits."""
 
     def __init__(self, number: int, spec: ChannelSpec, layout: Layout, df: EthDataflow, table: Table | None = None):
         self.number = number
