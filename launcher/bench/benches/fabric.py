@@ -13,7 +13,7 @@ from sipsim.chips.tensix.fabric.fabric import ROLES
 from sipsim.core.errors import ConfigError
 
 Flow = dict[str, Any]
-"""A flow: ``way``, ``start``, ``number`` and ``link`` on a line or ring; ``ways`` and ``writes`` on a mesh."""
+"""Flow of packets in the format of host script ``fabric_traffic``, where the keys are described."""
 Workers = list[list[Flow]]
 """Flows of one chip: a list per worker, in the format of host script ``fabric_traffic``."""
 
@@ -48,7 +48,7 @@ def on_line(line: LinePattern) -> list[Workers]:
 
 
 def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
-    """Return the flows of every chip over ``forward`` and ``backward`` hops. ``by_turns``: even chips swap the two."""
+    """Return flows of each chip: ``forward`` hops E and ``backward`` hops W. ``by_turns``: even chips swap these."""
     return _each_chip(
         line, lambda position: (backward, forward) if by_turns and position % 2 == 0 else (forward, backward)
     )
@@ -327,7 +327,7 @@ NET_STATISTIC = "net_avg_round_trip_1_hop_each_way"
 
 @dataclass(frozen=True)
 class LatencyCase(Case):
-    """Case of ``fabric-latency``, with ``hops`` in each direction. ``is_circuit``: one lap around the ring instead."""
+    """Case of ``fabric-latency``: round trips over ``hops`` hops each way or, if ``is_circuit``, laps of a ring."""
 
     topology: str = "line"
     chips: int = 2
@@ -348,9 +348,9 @@ class LatencyCase(Case):
 
 
 class FabricLatency(Bench[LatencyCase]):
-    """Bench with rows in ns: ``mean_round_trip``; ``per_hop``, its part per hop; ``net_avg_round_trip_1_hop_each_way``,
-    without the receiver's time; ``slope_per_hop``, from round trips over 1 and over more hops. There is no other
-    traffic.
+    """Bench with rows in ns on an idle fabric: ``mean_round_trip``; ``per_hop``, the same divided by the hops;
+    ``net_avg_round_trip_1_hop_each_way``, the round trip minus the receiver's time; ``slope_per_hop``, the increase per
+    hop from round trips over 1 hop to round trips over more hops.
     """
 
     case_type: ClassVar[type[Case]] = LatencyCase

@@ -32,7 +32,7 @@ class Sender:
         return self._is_oldest_free() or self._may_send()
 
     def work(self) -> None:
-        """Make one visit."""
+        """Make one visit: note a freed buffer, and send a message, if possible."""
         if self._is_oldest_free():
             self._freed += 1
         if self._may_send():
@@ -68,7 +68,7 @@ class Receiver:
         return self._has_arrived() or self._may_free()
 
     def work(self) -> None:
-        """Make one visit."""
+        """Make one visit: take an arrived message, and report a free buffer, if possible."""
         if self._has_arrived():
             self._take()
             self._taken += 1

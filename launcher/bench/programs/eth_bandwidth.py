@@ -63,7 +63,7 @@ def _run(number: int, nbytes: int, rank: int, core: Core, chosen: Any, tt: Any) 
 
 
 def _rings(nbytes: int, n_rings: int, channels: int, core: Core, tt: Any) -> list[Slots]:
-    """Return the buffers of each direction: ``channels``, or fewer if not all fit."""
+    """Return the ring of buffers of each direction, with ``channels`` buffers, or fewer if not all fit into L1."""
     base = tt.l1_base(core)
     room = (tt.params.ethernet.l1_KiB * KIB - base) // n_rings // (nbytes + SYNC_BYTES)
     rings = [Slots(base, nbytes, min(channels, room))]

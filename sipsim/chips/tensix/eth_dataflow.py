@@ -57,7 +57,7 @@ class EthDataflow(Dataflow):
         link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
-        """Send bytes over channel 0: see :meth:`eth_send_bytes_over_channel`."""
+        """Send ``nbytes`` over channel 0, as :meth:`eth_send_bytes_over_channel` does."""
         self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
 
     def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
@@ -98,16 +98,16 @@ class EthDataflow(Dataflow):
         return self.eth_is_receiver_channel_send_done(channel)
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_acked`."""
+        """Wait until :meth:`eth_is_receiver_channel_send_acked` is true."""
         self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
                         f"the receiver of channel {channel} to have its payload")  # fmt: skip
 
     def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_done`."""
+        """Wait until :meth:`eth_is_receiver_channel_send_done` is true."""
         self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_done` of channel 0."""
+        """Wait until :meth:`eth_is_receiver_channel_send_done` is true for channel 0."""
         self.eth_wait_for_receiver_channel_done(0)
 
     # --- the receiver's side --------------------------------------------------------------------------------------

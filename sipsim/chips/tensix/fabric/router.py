@@ -38,7 +38,7 @@ NONE = (0,) * MOST_SENDERS
 
 
 class CostsPs(NamedTuple):
-    """Costs of a router in ps: see :class:`~sipsim.chips.tensix.params.RouterCosts`."""
+    """Costs of a router, as :class:`~sipsim.chips.tensix.params.RouterCosts`, but in ps."""
 
     round: Ps
     look: Ps
@@ -188,7 +188,7 @@ class Router:
     # --- facts ----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Wake the loops, as a channel may have become ready."""
+        """Wake the polling loops, as a channel may have become ready."""
         for loop in self._loops:
             loop.wake()
 
