@@ -108,7 +108,7 @@ class Machine:
         """Check that the buffers, each followed by a word of flow control, fit into an Ethernet core.
 
         Raises:
-            ConfigError: if they do not fit.
+            ConfigError: if the buffers do not fit.
         """
         needed = buffers * (nbytes + SYNC_BYTES)
         if needed > self.room:
@@ -132,7 +132,7 @@ class Machine:
     def run(
         self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
     ) -> list[dict[str, Any]]:
-        """Run a host script of ``launcher.bench.programs``; return the results that its ranks have reported.
+        """Run a host script of ``launcher.bench.programs`` on ``sips`` chips; return the reports of all ranks.
 
         Raises:
             SimulationError: if the run fails.

@@ -1,4 +1,4 @@
-"""Figures of a bench as tables, documents and plots, each with its published figure."""
+"""Output of a bench: tables, documents and plots of measured figures next to published figures."""
 
 import csv
 import io

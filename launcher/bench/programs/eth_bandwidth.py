@@ -1,7 +1,7 @@
 """Host script ``eth_bandwidth``: messages over one link, in one or both directions, to an Ethernet core or a worker.
 
-An Ethernet core has ``channels`` buffers per direction and one loop. A turn of the loop polls, and visits the ends of
-both directions (:mod:`launcher.bench.programs.ends`).
+An Ethernet core has ``channels`` buffers per direction and one polling loop, which visits the sender and receiver of
+the core (:mod:`launcher.bench.programs.ends`).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Host script ``eth_ping``: a packet over one link and its answer, with time stamps around each phase.
+"""Host script ``eth_ping``: a packet over one link and the answer to the packet, with time stamps around each phase.
 
 The sender stamps the start and end of ping, send and wait; the receiver stamps the start and end of wait and answer. As
 on hardware, times include the cost of the stamps. Payload and flow control are sent in two commands.

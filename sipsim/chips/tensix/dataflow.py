@@ -1,4 +1,4 @@
-"""Calls of a data movement kernel: NoC commands, semaphores, words of L1. Names are those of the CCL developer guide.
+"""Calls of a data movement kernel: NoC commands, semaphores, words of L1. Names are as in the CCL developer guide.
 
 A kernel is a Python function whose last argument is a :class:`Dataflow`. Every call takes time of the processor that
 runs the kernel (``RiscParams``); the NoC executes commands while the kernel continues. Plain addresses are in the

@@ -18,7 +18,7 @@ FAR_END = "the far end of its link"
 
 
 class Pin:
-    """Range that may not be written until ``until_ps``, as ``reader`` reads it. Until known, the time is NEVER_PS."""
+    """Range that ``reader`` reads, so that no write may change it before ``until_ps``; NEVER_PS: not yet known."""
 
     __slots__ = ("end", "first", "reader", "until_ps")
 

@@ -48,7 +48,7 @@ class FloorPlan:
         }
 
     def problem(self) -> str:
-        """Return the reason why the tiles do not fit on the NoC; empty if they fit."""
+        """Return why the tiles do not fit on the NoC, or an empty text if all tiles fit."""
         noc, every = self.params.noc, [*self.workers, *self.ethernet, *self.dram]
         if len(every) != len(self.kinds):
             twice = next(core for core in every if every.count(core) > 1)

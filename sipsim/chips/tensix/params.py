@@ -104,7 +104,7 @@ class RouterCosts(Section, frozen=True):
 
 
 class FlowControl(Enum):
-    """Signal by which a sender learns that its slots are free."""
+    """Signal by which a receiver reports free slots to the sender."""
 
     SYNC_WORD = "sync_word"
     COMPLETIONS = "completions"
@@ -112,7 +112,7 @@ class FlowControl(Enum):
 
 
 class Avoidance(Enum):
-    """Method that keeps a ring from a deadlock."""
+    """Method that avoids deadlocks on a ring of chips."""
 
     NONE = "none"
     DATELINE = "dateline"
@@ -120,7 +120,7 @@ class Avoidance(Enum):
 
 
 class Slots(Section, frozen=True):
-    """Slots of each sender and each receiver channel."""
+    """Number of slots per sender channel and per receiver channel."""
 
     sender: PositiveInt
     receiver: PositiveInt

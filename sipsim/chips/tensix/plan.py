@@ -16,7 +16,7 @@ SIDES = ("E", "W", "N", "S")
 
 
 class Link(NamedTuple):
-    """Link of an Ethernet channel: its number in the run, and the SIP and Ethernet channel at its far end."""
+    """Link of an Ethernet channel. ``number``: unique in the run. ``far_sip``, ``far_channel``: the link's far end."""
 
     number: int
     far_sip: int

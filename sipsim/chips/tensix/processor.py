@@ -102,7 +102,7 @@ class Processor:
 
 class _Sleep:
     """Wait of a processor since ``began_ps``: a callback in the list ``looks`` until ``is_so()`` is true. The callback
-    is an object, as it must remove itself from the list.
+    is an object instead of a function, so that the callback can remove itself from the list.
     """
 
     __slots__ = ("_began_ps", "_is_so", "_looks", "_processor")
@@ -114,7 +114,7 @@ class _Sleep:
         self._began_ps = began_ps
 
     def __call__(self) -> None:
-        """Test the condition after a change. If true, resume the processor at the end of the poll that finds it so."""
+        """Test ``is_so()`` after a change. If true, resume the processor when the poll that sees the change ends."""
         if not self._is_so():
             return
         self._looks.remove(self)

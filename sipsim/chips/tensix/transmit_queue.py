@@ -111,7 +111,7 @@ class TransmitQueue:
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps, loss)
 
     def _take(self, now_ps: Ps, wire_bytes: int) -> Ps:
-        """Put bytes on the wire as soon as it is idle. Return the time of the first byte, ignoring outages."""
+        """Put bytes on the wire once the wire is idle. Return the time of the first byte, ignoring outages."""
         if self._clock.free_ps < now_ps:
             self._clock = ByteClock(now_ps)
         start_ps = self._clock.free_ps

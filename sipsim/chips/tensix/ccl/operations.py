@@ -252,7 +252,7 @@ class Collectives:
         return output
 
     def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """Return the fabric of all chips with this topology; the first call opens it.
+        """Return the fabric of all chips with this topology, which is opened by the first call.
 
         Raises:
             KernelMisuse: if the topology is neither a line nor a ring.
@@ -302,7 +302,7 @@ class Collectives:
         """Return a dimension, which may be counted from the end, as a number from 0 on.
 
         Raises:
-            KernelMisuse: if the tensor has no such dimension, or its pages do not divide into ``slices``.
+            KernelMisuse: if the tensor has no such dimension, or the pages do not divide into ``slices``.
         """
         grid = tensor.pages.grid
         dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)

@@ -9,7 +9,7 @@ from sipsim.chips.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, u
 
 
 def line_all_gather(call: CallPlan, cut: Cut) -> None:
-    """Make the packets of an all-gather on a line: each chip multicasts its slice to all chips on a side.
+    """Make the packets of an all-gather on a line: each chip multicasts a slice in both directions.
 
     A piece has two places: in the source chip's input, and in the output.
     """

@@ -25,8 +25,8 @@ TILE = 32
 
 
 class Pages(NamedTuple):
-    """Partition of an array into a ``grid`` of pages, ``page_bytes`` each. ``run``: pages that are adjacent in memory;
-    ``slice_pages``: pages after which a new run begins.
+    """Partition of an array into a ``grid`` of pages of ``page_bytes``. ``run``: number of pages that are adjacent in
+    memory. ``slice_pages``: number of pages per slice; each slice begins a new run.
     """
 
     grid: tuple[int, ...]
@@ -41,7 +41,7 @@ class Pages(NamedTuple):
         return prod(self.grid)
 
     def slice(self, dim: int, number: int, of: int) -> list[int]:
-        """Return the pages of slice ``number`` of ``of`` slices along a dimension, in order."""
+        """Return the page numbers of slice ``number`` out of ``of`` equal slices along a dimension, in order."""
         index = np.arange(self.number).reshape(self.grid)
         length = self.grid[dim] // of
         found: list[int] = index.take(range(number * length, (number + 1) * length), axis=dim).ravel().tolist()
@@ -114,7 +114,7 @@ class PageGroup(NamedTuple):
 
 def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> list[PageGroup]:
     """Return corresponding pages of several tensors as groups of at most ``most_bytes``. ``parts``: the tensors, each
-    with the numbers of its pages in order. The pages of a group are adjacent in every tensor.
+    with page numbers in order. The pages of a group are adjacent in every tensor.
     """
     page_bytes = parts[0][0].pages.page_bytes
     most = max(most_bytes // page_bytes, 1)
@@ -167,7 +167,7 @@ def to_pages(array: "np.ndarray[Any, Any]", pages: Pages) -> bytes:
 
 
 def from_pages(data: bytes, shape: Sequence[int], dtype: DType, pages: Pages) -> "np.ndarray[Any, Any]":
-    """Return the array of a shape from the bytes of its pages."""
+    """Return an array of ``shape`` from the bytes of the array's pages."""
     array = array_of(dtype, data)
     if pages.is_tiled:
         array = np.moveaxis(array.reshape(*pages.grid, TILE, TILE), -2, -3)
@@ -187,9 +187,9 @@ KIB, MIB = 2**10, 2**20
 ALIGNED = 64
 CONNECTION_BYTES, SEMAPHORE_BYTES = 16 * KIB, 16 * KIB
 KEPT_BYTES = CONNECTION_BYTES + SEMAPHORE_BYTES
-"""Reserved at the end of a worker's L1: the semaphores of operations, per fabric, then connections to the fabric."""
+"""Bytes reserved at the end of a worker's L1: semaphores of operations by fabric, then connections to fabrics."""
 BUFFER_BYTES = 512 * KIB
-"""Reserved in a worker's L1, from its first free address on: circular buffers of operations."""
+"""Bytes reserved for the circular buffer of operations, from the first free address of a worker's L1 on."""
 
 
 class Store:
@@ -232,7 +232,7 @@ class Store:
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
         """Return the scratch tensor ``name`` of an operation on a fabric. All calls share this tensor: since the chips
-        of the fabric wait for one another when a call begins, no earlier call still uses it.
+        of the fabric wait for one another when a call begins, no earlier call still uses the tensor.
         """
         key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
         found = self._scratch.get(key)
@@ -253,7 +253,7 @@ class CallLog:
         self._open: list[tuple[OpenCall, Sequence[Task]]] = []
 
     def note(self, text: str, group: int, chips: tuple[int, ...], tasks: Sequence[Task]) -> None:
-        """Add a call that all chips of a group make; ``tasks``: the call's kernels on this chip."""
+        """Add a call that all chips of a group must make. ``tasks``: the tasks of the call's kernels on this chip."""
         self._counts[group] += 1
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
         self._open = [each for each in self._open if _runs(each[1])]

@@ -45,7 +45,7 @@ class EriscDataMoverBuilder:
     def add_sender_channel(
         self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        """Add a channel that sends messages over the link, which workers write into the channel's buffer.
+        """Add a channel that sends over the link what workers write into the channel's buffer.
         ``num_messages``: messages of ``message_bytes`` each, or 0 if the worker ends the channel.
 
         ``worker_semaphore_address``: semaphore in the workers' L1, incremented when the buffer may be written.

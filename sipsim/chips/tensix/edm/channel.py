@@ -1,4 +1,4 @@
-"""Channel of the ERISC data mover: a state machine with one table per end of the link, and the calls that serve it.
+"""Channel of the ERISC data mover: a state machine with one table per end of the link, and the channel's operations.
 
 A *fact* is an event that the data mover of an Ethernet core sees on one channel; a *command* is a step of the reaction.
 Both modes of termination share a table: the last message is the fact ``WRITTEN_LAST`` or ``READ_LAST``, which the data

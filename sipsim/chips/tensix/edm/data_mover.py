@@ -36,7 +36,7 @@ class WordPair(NamedTuple):
 
 
 class DataMover:
-    """Data mover of one Ethernet core. ``str()`` of it, shown as the name of a wait, lists channels not yet ended."""
+    """Data mover of one Ethernet core. As text, shown as the name of a wait: the channels that have not ended."""
 
     def __init__(
         self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow
@@ -165,7 +165,7 @@ class DataMover:
                 open_channels -= 1
 
     def _next(self) -> int:
-        """Return the marked channel that the loop reaches first; the polls of the channels before it take time."""
+        """Return the marked channel that the loop reaches first, and spend the time of the polls until then."""
         position, count = self._position, len(self._channels)
         passed = min((number - position) % count for number in self._marked)
         if passed:

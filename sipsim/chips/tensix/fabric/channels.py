@@ -73,7 +73,7 @@ class SenderChannel:
 
     @property
     def may_send(self) -> bool:
-        """Whether there is a packet to send, and room for it at the far end."""
+        """Whether there is a packet to send, and room for the packet at the far end."""
         return self.sent < self.written and self.far.free >= self.needed
 
 
@@ -96,7 +96,7 @@ class ReceiverChannel:
 
     @property
     def completes_ps(self) -> Ps | None:
-        """The time at which the oldest open packet has left its slot; None if unknown or there is no such packet."""
+        """The time at which the oldest open packet has left the slot; None if unknown or if no packet is open."""
         return self.open[0].left_ps if self.open and not self.open[0].writes else None
 
 
@@ -115,4 +115,4 @@ class PacketInFlight:
 
 
 def no_upstream(_count: int, _at_ps: Ps) -> None:
-    """Drop credits: the channel has no upstream."""
+    """Drop credits of a channel without upstream."""

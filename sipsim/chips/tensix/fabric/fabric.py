@@ -103,7 +103,7 @@ class Places:
 
     def idle(self, role: str) -> Idle:
         """Return the channels that no packet uses if no packet makes a whole turn of the ring. Packets cross the
-        dateline on virtual channel 0. Packets that have crossed it are on channel 1, and do not reach it again.
+        dateline on virtual channel 0, continue on channel 1, and do not reach the dateline again.
         """
         vc_0, vc_1 = 1, 1 + self.passing
         return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
@@ -264,7 +264,7 @@ class Fabric:
         return list(self._routers.values())
 
     def not_closed(self) -> list[str]:
-        """Return a line for each worker's connection that is open, except those of muxes."""
+        """Return a line of text for each open connection of a worker, except connections of muxes."""
         connections = (router.connection for router in self.routers if router.connection.worker is not None)
         return [
             f"worker {each.worker} has not closed its connection to {each.name}"
@@ -360,7 +360,7 @@ class Fabric:
             )
 
     def _join(self, link: int, router: Router) -> None:
-        """Let the receivers of a router forward into the other routers of its link plane."""
+        """Connect the receivers of a router to the chip's other routers for parallel link ``link``."""
         if not self._places.passing:
             return
         for onward in self.ways():

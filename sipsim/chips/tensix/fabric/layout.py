@@ -16,7 +16,7 @@ from sipsim.core.errors import KernelMisuse
 CONTROL_BYTES = 256
 HANDSHAKE_BYTES = 96
 SYNC_WORD_BYTES = 16
-"""Bytes of a slot after its payload, if the flow control has one word per slot."""
+"""Bytes of a slot after the payload, if the flow control has one word per slot."""
 
 
 class Idle(NamedTuple):

@@ -109,7 +109,7 @@ def scatter_to(
 
 class Route(NamedTuple):
     """Route of a packet: one nibble per hop, the first hop first. ``way``: direction of the first link. ``short``: the
-    route as an early header states it (distance to the first target, number of targets); None if no such header can.
+    same in an early header (distance to the first target, number of targets); None if such a header cannot state it.
     """
 
     nibbles: tuple[int, ...]
@@ -170,7 +170,7 @@ def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
 
 
 class Hop(NamedTuple):
-    """Work of a router for a packet: whether to write it on this chip, the onward directions, the forwarded header."""
+    """Work of a router for a packet: whether to write here, the onward directions, and the header to forward."""
 
     is_local: bool
     ways: tuple[Way, ...]
@@ -192,7 +192,7 @@ _HOPS_AT = 5
 
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
-    """Return the bytes of a header, as a worker writes them. ``is_short``: a header of 2025 or earlier.
+    """Return the header of a packet, as a worker writes it. ``is_short``: whether to make a header of early 2025.
 
     Raises:
         KernelMisuse: for a value that does not fit in such a header.
@@ -215,7 +215,7 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
 
 
 def target_of(header: bytes) -> Target:
-    """Return the command of a header, and its addresses.
+    """Return the command and the addresses in a header.
 
     Raises:
         KernelMisuse: for an unknown command.

@@ -1,4 +1,4 @@
-"""Router of an Ethernet core: one server that polls all its channels in turn (fabric_erisc_router.cpp)."""
+"""Router on an Ethernet core, which polls the router's channels in turn (fabric_erisc_router.cpp of tt-metal)."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
