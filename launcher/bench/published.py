@@ -33,9 +33,9 @@ TO_REPRODUCE = "output"
 
 
 class Published(NamedTuple):
-    """Row of published figures. ``kind``: ``output`` if the simulation should reproduce the value, ``input`` if a
-    parameter may be set by it. Empty cells are None (numbers) or "" (texts). ``devices`` is a text, as some rows
-    contain ``2,4``. ``message``: type of NoC message. ``problem``: the unreadable cell; such a row has no case.
+    """Row of published figures. ``kind``: ``output`` for a value that the simulation should reproduce, ``input`` for a
+    parameter's value. Empty cells are None (numbers) or "" (texts). ``devices`` is a text, as some rows contain
+    ``2,4``. ``message``: type of NoC message. ``problem``: the unreadable cell; such a row has no case.
     """
 
     id: str

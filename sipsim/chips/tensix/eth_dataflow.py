@@ -1,8 +1,8 @@
-"""Calls of an Ethernet core's kernel for the core's link, besides :class:`Dataflow`. Names are the CCL guide's.
+"""Calls of an Ethernet core's kernel for the core's link, besides those of ``Dataflow``. Names are as in the CCL guide.
 
 ``erisc_info.channels`` are the words of flow control of each channel, at the same address of every Ethernet core:
 ``bytes_sent``, ``receiver_ack``, ``src_id`` and a reserved word, 4 B each (``eth_channel_sync_t``). A sender sets
-``bytes_sent`` and sends the words after its payload; the receiver clears both when its buffer is free.
+``bytes_sent`` and sends the words after the payload; the receiver clears the words when the buffer is free.
 """
 
 import struct
@@ -40,7 +40,7 @@ class EthDataflow(Dataflow):
         return self._link.is_busy(queue)
 
     def eth_send_packet(self, queue: int, source_words: int, destination_words: int, words: int) -> None:
-        """Send words of 16 B from this L1 to the far core's L1. Wait while the queue is busy.
+        """Wait until the queue is not busy, then send ``words`` words of 16 B from this L1 to the far core's L1.
 
         The sender is not notified of departure or arrival: the source must not change before the receiver has
         acknowledged the payload.
@@ -130,7 +130,7 @@ class EthDataflow(Dataflow):
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 
     def eth_receiver_channel_done(self, channel: int) -> None:
-        """Clear the channel's words here, and send them: the sender sees that the buffer is free."""
+        """Report a free buffer to the sender: clear the channel's words of flow control, and send the words."""
         sync = self.sync_address(channel)
         self.write_bytes(sync, FREE)
         self._send(sync, sync, SYNC_BYTES)
@@ -138,15 +138,15 @@ class EthDataflow(Dataflow):
     # --- the guide's names for calls of the NoC that may switch to the firmware -----------------------------------
 
     def run_routing(self) -> None:
-        """Let the base firmware serve the link; takes one poll."""
+        """Let the base firmware serve the link. Takes the time of a poll."""
         self._processor.spend(self._processor.poll_ps)
 
     def eth_noc_async_write_barrier(self) -> None:
-        """Wait as ``noc_async_write_barrier`` does."""
+        """Alias of :meth:`noc_async_write_barrier`."""
         self.noc_async_write_barrier()
 
     def eth_noc_async_read_barrier(self) -> None:
-        """Wait as ``noc_async_read_barrier`` does."""
+        """Alias of :meth:`noc_async_read_barrier`."""
         self.noc_async_read_barrier()
 
     def eth_noc_semaphore_wait(self, address: int, value: int) -> None:

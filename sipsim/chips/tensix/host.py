@@ -104,8 +104,8 @@ class Metal:
         return link.far_sip, cores[link.far_channel]
 
     def ethernet_cores_to(self, rank: Within, skip_reserved: bool = True) -> list[Core]:
-        """Return the Ethernet cores whose links lead to chip ``rank``. Entry ``i`` is linked with entry ``i`` of what
-        chip ``rank`` gets for this chip.
+        """Return the Ethernet cores whose links lead to chip ``rank``. The link of entry ``i`` ends at entry ``i`` of
+        the list that chip ``rank`` gets for this chip.
 
         Raises:
             KernelMisuse: for an unknown rank.
@@ -118,7 +118,7 @@ class Metal:
         """Return the channel of an Ethernet core.
 
         Raises:
-            KernelMisuse: if the tile is no Ethernet core.
+            KernelMisuse: if the tile is not an Ethernet core.
         """
         self._check_kind(core, "has no channel; give an Ethernet core", Kind.ETHERNET)
         return int(self._plan.floor_plan.ethernet.index(core))
@@ -229,8 +229,8 @@ class Metal:
         is_merged: bool = True,
     ) -> EriscDataMoverBuilder:
         """Make a builder of an ERISC data mover whose buffers have as many whole pages as the L1 of an Ethernet core
-        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: a payload and its
-        ``bytes_sent`` are sent in one command, else in two.
+        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: whether a payload and
+        the word ``bytes_sent`` are sent in one command instead of two.
 
         Raises:
             KernelMisuse: for channels or pages that do not fit, or an unknown termination.

@@ -86,8 +86,8 @@ class DataMoverParams(Section, frozen=True):
 
 class RouterCosts(Section, frozen=True):
     """Costs of a router's processor. ``round_ns``: per round of the polling loop. ``look_ns``: per poll of a channel,
-    with or without work. At a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns``
-    after it, ``credit_ns`` to handle the slots that the far end has freed. At a receiver channel: ``forward_ns`` before
+    with or without work. At a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns`` after
+    the command, ``credit_ns`` to handle slots that the far end has freed. At a receiver channel: ``forward_ns`` before
     the first NoC command of a packet, ``further_ns`` before each further command, ``completion_ns`` to report free
     slots, ``ack_ns`` for a first-level acknowledgement.
     """

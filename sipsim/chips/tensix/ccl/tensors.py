@@ -2,7 +2,7 @@
 
 A page is a tile of 32 x 32 elements in row-major order if the last two dimensions divide into whole tiles. Otherwise a
 page is a row of the last dimension. Adjacent pages form a run in one channel; the next run is in the next channel.
-Hardware interleaves single pages, so its packets state an address per page; here a packet states only one address.
+Hardware interleaves single pages and states an address per page in a packet; here a packet states only one address.
 """
 
 from collections import Counter

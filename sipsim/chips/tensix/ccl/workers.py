@@ -149,7 +149,7 @@ class Worker:
 
     def set_up(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
         """Set the buffer, costs and endpoint of the worker's kernels. The circular buffer begins at ``base``; each slot
-        has room for all operands of a packet. ``endpoint``: the connection to the fabric, if there is one.
+        has room for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
         """
         operands = max((len(each.reads) for each in self.packets), default=1)
         slot_bytes = operands * ccl.packet_bytes
@@ -179,7 +179,7 @@ class Worker:
         return self.until(word, self._new[word])
 
     def further(self, word: int, count: int) -> Until:
-        """Return the condition that ``count`` increments beyond those expected so far have arrived."""
+        """Return the condition that ``count`` increments more than expected so far have arrived."""
         return self.until(word, self._new.get(word, 0) + count)
 
     def until(self, word: int, count: int) -> Until:
@@ -226,7 +226,7 @@ def half(pieces: Sequence[PageGroup], side: Way) -> list[PageGroup]:
 
 
 def one_hop(way: Way) -> Route:
-    """Return the route to the neighbour."""
+    """Return the route to the neighbour in direction ``way``."""
     return unicast(1, way)
 
 

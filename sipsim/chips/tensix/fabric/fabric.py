@@ -19,7 +19,7 @@ from sipsim.core.errors import KernelMisuse
 Neighbours = dict[Way, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
 ROLES = ("dateline", "upstream", "adjacent")
-"""Routers near a dateline: on the dateline's link; on the other link of the same chip; at the far end of the latter."""
+"""Routers near a dateline: on the dateline's link; on the same chip's other link; at the far end of that other link."""
 
 
 class Places:
@@ -202,8 +202,8 @@ class Fabric:
         return list(dict.fromkeys(way for way, _ in self._routers))
 
     def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
-        """Return the endpoint for a worker's connection to sender channel 0 of a link's router. A channel may have
-        endpoints of several workers, but only one is connected at a time.
+        """Return the endpoint for a worker's connection to sender channel 0 of a link's router. Several workers may
+        have endpoints of a channel, but only one worker may be connected at a time.
 
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
@@ -228,7 +228,7 @@ class Fabric:
         link: Natural = 0,
     ) -> Mux:
         """Add a mux on a worker to a program: ``full`` channels for packets and ``headers`` for packets without
-        payload, with ``slots`` slots each. Clients get their endpoints from :meth:`connect_to_mux`.
+        payload, with ``slots`` slots per channel. Clients get endpoints from :meth:`connect_to_mux`.
 
         Raises:
             KernelMisuse: as :meth:`connect`; also for channels that do not fit, or a worker that already has a mux.
@@ -333,7 +333,7 @@ class Fabric:
             agreed += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
         agreed += f"{self.num_links} of chips {places.text}"
         flow, is_ring, fabric = revision.flow_control, places.is_ring, self._params.fabric
-        # First-level acknowledgements: the newer flow control has them only on rings.
+        # The newer flow control has first-level acknowledgements only on rings.
         is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
         needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
         costs = CostsPs.of(revision.costs or fabric.costs)
