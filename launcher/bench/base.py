@@ -1,13 +1,13 @@
-"""Interface of benches, the subcommands of ``ahbm-bench``: each has a module in ``benches`` and host scripts.
+"""Interface of benches, the subcommands of ``ahbm-bench``: each bench has a module in ``benches`` and host scripts.
 
-A case contains all parameters of a simulation besides the chip; it is a frozen dataclass, hashable and picklable.
-Parameters besides ``test``, ``channels``, ``hops`` and ``sizes`` are fields of a subclass. :meth:`Bench.measure`
-simulates one case and returns all its figures; figures do not depend on other cases. Its ``machine`` has the chip and
-the settings of the user. Settings that a case needs are put in front of these, so that the user can override them:
-``machine.with_first("system.chip_params...=...")``.
+A case contains all parameters of a simulation except the chip. The case is a frozen dataclass, hashable and picklable;
+parameters besides ``test``, ``channels``, ``hops`` and ``sizes`` are fields of a subclass. :meth:`Bench.measure`
+simulates one case and returns all figures of the case, independent of other cases. Its argument ``machine`` has the
+user's chip and settings. ``machine.with_first("system.chip_params...=...")`` adds settings that a case needs, which the
+user's settings override.
 
-A published figure belongs to a case (column ``case`` of ``configs/published``), its first size, a statistic and a
-metric.
+A published figure belongs to a case (column ``case`` of ``configs/published``), to the case's first size, and to a
+statistic and a metric.
 
     @dataclass(frozen=True)
     class FabricCase(Case):
@@ -36,7 +36,7 @@ from sipsim.core.units import PS_PER_NS, PS_PER_US
 
 @dataclass(frozen=True)
 class Case:
-    """Case of a bench. ``test``: name in published rows; ``channels``: buffers; ``hops``: links; ``sizes``: bytes."""
+    """Case of a bench. ``test``: name in published rows; ``hops``: number of links crossed; ``sizes``: in bytes."""
 
     test: str
     channels: int = 1
@@ -44,14 +44,14 @@ class Case:
     sizes: tuple[int, ...] = ()
 
     def columns(self) -> dict[str, Any]:
-        """Return the fields without ``test`` and ``sizes``; values of cases of one bench are sortable."""
+        """Return all fields except ``test`` and ``sizes`` by name. Cases of one bench can be sorted by the values."""
         names = (field.name for field in fields(self))
         return {name: getattr(self, name) for name in names if name not in ("test", "sizes")}
 
 
 class Figure(NamedTuple):
-    """Measured value of a case with ``nbytes``. ``test``: name in published figures; ``metric``: unit; ``statistic``:
-    the measured quantity; ``note``: deviation of the run from the request, such as fewer channels.
+    """Measured value of a case for size ``nbytes``. ``test``: name in published figures; ``metric``: unit of ``value``;
+    ``statistic``: measured quantity; ``note``: how the run differs from the request, such as by fewer channels.
     """
 
     test: str
@@ -63,7 +63,7 @@ class Figure(NamedTuple):
 
     @property
     def meant(self) -> float:
-        """The value without rounding noise: times are whole ps."""
+        """The value without floating-point noise: a time is rounded to whole ps."""
         per_ps = {"ns": PS_PER_NS, "us": PS_PER_US}.get(self.metric)
         return self.value if per_ps is None else round(self.value * per_ps) / per_ps
 
@@ -72,8 +72,8 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 class Bench(ABC, Generic[AnyCase]):
-    """A bench. ``about``: a line for the help. ``case_type``: the class of its cases. ``sizes``, ``channels``: defaults
-    of ``--sizes`` (packets) and ``--channels`` (buffers); if empty, the bench has no such flag.
+    """Base of benches. ``about``: a line for the help. ``case_type``: class of the bench's cases. ``sizes``,
+    ``channels``: defaults of ``--sizes`` (bytes per packet) and ``--channels`` (buffers); without one, no such flag.
     """
 
     about: ClassVar[str]
@@ -97,12 +97,12 @@ class Bench(ABC, Generic[AnyCase]):
         """Return the cases that the flags request."""
 
     def effort(self, case: AnyCase) -> float:
-        """Return the relative duration of a case, so that several processes can start long cases first."""
+        """Return the relative wall time of a case, by which parallel runs start long cases first."""
         return float(sum(case.sizes))
 
     @abstractmethod
     def measure(self, case: AnyCase, machine: Machine) -> list[Figure]:
-        """Simulate a case, each size in a separate run, so that no figure depends on earlier ones; return the figures.
+        """Simulate a case, with a separate run per size so that sizes do not affect one another; return the figures.
 
         Raises:
             ConfigError: for invalid settings or sizes.
@@ -130,16 +130,16 @@ BENCHES: Registry[Bench[Any]] = Registry(
 
 
 def case_text(bench: str, case: Case) -> str:
-    """Return a case as a cell of published figures: the bench, and the fields other than defaults, as JSON."""
+    """Return a case as text for column ``case`` of published figures: the bench, then non-default fields as JSON."""
     changed = {each.name: getattr(case, each.name) for each in fields(case) if getattr(case, each.name) != each.default}
     return f"{bench} {json.dumps(changed)}"
 
 
 def case_of(text: str) -> tuple[str, Case]:
-    """Return the bench and the case of a cell of :func:`case_text`.
+    """Return the bench and the case from a text made by :func:`case_text`.
 
     Raises:
-        ValueError: with the text that cannot be read.
+        ValueError: if the text cannot be read; the message quotes the text.
     """
     name, _, values = text.partition(" ")
     try:

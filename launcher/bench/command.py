@@ -34,7 +34,7 @@ DIRECTIONS, WORKERS = ("uni", "bi"), ("none", "ids", "flush")
 
 
 def parse_bench(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line of ``ahbm-bench``; attribute ``bench`` is the name of the bench.
+    """Parse the command line of ``ahbm-bench``. Attribute ``bench`` of the result is the bench's name.
 
     Raises:
         ParserExit: for ``--help``, ``--version`` and every mistake.
@@ -146,7 +146,7 @@ def _problem(chosen: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0, or the exit code of a mistake or of a run that fails."""
+    """Run the command line. Return 0, or the exit code for a wrong argument or a failed run."""
     return run_command("ahbm-bench", lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
@@ -174,7 +174,7 @@ def _rows(chosen: Namespace) -> Iterator[ResultRow]:
 
 
 def _published_by_case(chosen: Namespace) -> dict[tuple[object, ...], Published]:
-    """Return the published rows of the bench and the chip, by case without sizes, size, statistic and metric."""
+    """Return the published rows of the chosen bench and chip, by :func:`_key`."""
     known: dict[tuple[object, ...], Published] = {}
     for row, bench, case in _published(chosen.csv_in):
         if (bench, row.architecture) == (chosen.bench, ARCHITECTURES[chosen.chip]):
@@ -187,7 +187,7 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
 
 
 def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
-    """Return the published rows that have a case, each with its bench and case; None: the project's files.
+    """Return the published rows of ``file`` that have a case, each with bench and case. None: the project's files.
 
     A line on standard error names rows that cannot be read.
     """
@@ -210,7 +210,7 @@ def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
 
 
 def _show(chosen: Namespace, rows: list[ResultRow], status: str) -> None:
-    """Print and write the figures; with ``status`` ``interrupted``, these are the figures of completed cases."""
+    """Print and write the figures. If ``status`` is ``interrupted``, only completed cases have figures."""
     if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
         _print(chosen, rows, status)
     document: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Simulated chips of a bench, and runs of host scripts on these chips."""
+"""Machine of a bench: a set of simulated chips, on which host scripts run."""
 
 import json
 import re
@@ -22,11 +22,11 @@ from sipsim.core.registry import unknown_name
 KIB = 2**10
 SCRIPTS = "launcher.bench.programs"
 LINKS = {"wormhole": "tenstorrent_100g", "blackhole": "tenstorrent_400g"}
-"""Chips, and the preset of their links."""
+"""Link preset by chip kind."""
 ARCHITECTURES = {"wormhole": "wormhole_b0", "blackhole": "blackhole"}
-"""Chips, and their names in published figures."""
+"""Name in published figures by chip kind."""
 WORD = 16
-"""Bytes of a word of an Ethernet command."""
+"""Word of an Ethernet command in bytes."""
 MOST_BYTES, MOST_CHANNELS = 131072, 32
 
 
@@ -37,8 +37,8 @@ def can_send(nbytes: int, channels: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Chips of one type, in a ring by default. ``settings``: values of ``--set``; ``samples``: None, as
-    published.
+    """Chips of one kind, in a ring by default. ``link``: link preset, None for the chip's preset. ``settings``: values
+    of ``--set``. ``samples``: samples per figure, None for as many as published.
     """
 
     chip: str = "wormhole"
@@ -49,12 +49,12 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """Name of the chip in published figures."""
+        """The chip's name in published figures."""
         return ARCHITECTURES[self.chip]
 
     @property
     def link_name(self) -> str:
-        """The preset of the links."""
+        """The name of the links' preset."""
         return self.link or LINKS[self.chip]
 
     @cached_property
@@ -72,7 +72,7 @@ class Machine:
 
     @property
     def room(self) -> int:
-        """Bytes of an Ethernet core that are free for the buffers of a script.
+        """The bytes of an Ethernet core's L1 that are free for a script's buffers.
 
         Raises:
             ConfigError: for invalid settings.
@@ -89,7 +89,7 @@ class Machine:
         assert self.params
 
     def check_fabric(self, revision: str, sizes: Iterable[int], payload_bytes: int = 0) -> None:
-        """Check the revision and payload of a fabric, and the sizes of packets. ``payload_bytes``: 0, the default.
+        """Check a fabric's revision, packet sizes and largest payload. ``payload_bytes``: 0 for the chip's default.
 
         Raises:
             ConfigError: for an unknown revision, or a payload or packet that is too long.
@@ -108,7 +108,7 @@ class Machine:
         """Check that the buffers, each followed by a word of flow control, fit into an Ethernet core.
 
         Raises:
-            ConfigError: if they do not fit.
+            ConfigError: if the buffers do not fit.
         """
         needed = buffers * (nbytes + SYNC_BYTES)
         if needed > self.room:
@@ -120,19 +120,19 @@ class Machine:
         return [f"system.chip={self.chip}", *self.settings]
 
     def with_first(self, *settings: str) -> "Machine":
-        """Return these chips with further settings in front, which the present settings may override."""
+        """Return a machine with further settings, which the settings of this machine override."""
         return replace(self, settings=(*settings, *self.settings))
 
     def run_each(
         self, sizes: Iterable[int], script: str, sips: int, arguments: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        """Call :meth:`run` once per size, with new chips; the argument ``sizes`` of the script contains the size."""
+        """Call :meth:`run` with new chips once per size, which the script gets as argument ``sizes``."""
         return [result for nbytes in sizes for result in self.run(script, sips, {**arguments, "sizes": [nbytes]})]
 
     def run(
         self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
     ) -> list[dict[str, Any]]:
-        """Run a host script of ``launcher.bench.programs``; return the results that its ranks have reported.
+        """Run a host script of ``launcher.bench.programs`` on ``sips`` chips; return the reports of all ranks.
 
         Raises:
             SimulationError: if the run fails.

@@ -1,4 +1,4 @@
-"""Published figures of the hardware: reads rows of CSV files."""
+"""Published figures of the hardware, read from CSV files."""
 
 import csv
 import io
@@ -23,9 +23,9 @@ COLUMNS = (
     "kind",
     "statistic",
 )
-"""Columns that a file must have; those of ``FURTHER`` are read, too, and all others are ignored."""
+"""Columns that a file must have. Columns in ``FURTHER`` are read if present; all other columns are ignored."""
 CASE = "case"
-"""The column with the bench and the case of a row, for ``ahbm-bench``; ``scripts/tenstorrent`` writes it."""
+"""The column with a row's bench and case, which ``scripts/tenstorrent`` writes and ``ahbm-bench`` reads."""
 FURTHER = ("topology", "num_devices", "num_links", "total_bytes", "noc_message_type", "note", "tolerance", CASE)
 MAX_FILE_BYTES = 16 * 2**20
 MAX_DIGITS = 15
@@ -33,9 +33,9 @@ TO_REPRODUCE = "output"
 
 
 class Published(NamedTuple):
-    """A row of published figures. ``kind``: ``output`` should be reproduced, ``input`` may be a parameter. Empty cells
-    are None (numbers) or "" (texts). ``devices`` is a text, since rows of several systems contain ``2,4``. ``message``:
-    the type of NoC message. ``problem``: the cell that could not be read; such a row has no case.
+    """Row of published figures. ``kind``: ``output`` for a value that the simulation should reproduce, ``input`` for a
+    parameter's value. Empty cells are None (numbers) or "" (texts). ``devices`` is a text, as some rows contain
+    ``2,4``. ``message``: type of NoC message. ``problem``: the unreadable cell; such a row has no case.
     """
 
     id: str
@@ -66,11 +66,10 @@ def default_files() -> list[Path]:
 
 
 def read_published(path: Path, with_cases: bool = False) -> list[Published]:
-    """Return the rows of a file; an unreadable row has a ``problem``. ``with_cases``: column ``case`` is required.
+    """Return the rows of a file; unreadable rows have a ``problem``. ``with_cases``: require column ``case``.
 
     Raises:
-        ConfigError: one line with the file, the line and the mistake: no table, a missing column, a missing or
-            repeated id.
+        ConfigError: if the file is no table, a column is missing, or an id is missing or repeated.
     """
     try:
         data = read_limited(path, MAX_FILE_BYTES)

@@ -16,7 +16,7 @@ SIMULATED, PUBLISHED = "*", "o"
 
 
 class ResultRow(NamedTuple):
-    """A figure of a case on chips of an architecture, and its published row; None without one."""
+    """Figure of a case on chips of an architecture. ``published``: the published row, or None."""
 
     architecture: str
     case: Case
@@ -41,7 +41,7 @@ class ResultRow(NamedTuple):
         return f"{figure.test}: {figure.statistic} in {figure.metric}{columns}"
 
     def document(self) -> dict[str, Any]:
-        """Return the cells by column; columns of the case depend on the bench."""
+        """Return the row's values by column name, for CSV and JSON. The case's columns depend on the bench."""
         figure, row = self.figure, self.published
         return {
             "arch": self.architecture,
@@ -58,7 +58,7 @@ class ResultRow(NamedTuple):
 
 
 def csv_text(rows: Sequence[ResultRow]) -> str:
-    """Return rows as CSV."""
+    """Return the rows as CSV text, with a header."""
     text = io.StringIO()
     documents = [row.document() for row in rows]
     columns = dict.fromkeys(name for document in documents for name in document)
@@ -69,7 +69,7 @@ def csv_text(rows: Sequence[ResultRow]) -> str:
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
-    """Return one table per case and statistic, with one line per size."""
+    """Return the printed tables: one per case and statistic, with one line per size."""
     texts = []
     for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         texts += ["", title, f"{'bytes':>10} {'simulated':>11} {'published':>11} {'error':>8}  row"]
@@ -100,7 +100,7 @@ def best_channels(rows: Sequence[ResultRow]) -> str:
 
 
 def plots(rows: Sequence[ResultRow]) -> str:
-    """Return one plot per case and statistic with at least three sizes: value over size, on a logarithmic axis."""
+    """Return a text plot of value over size (logarithmic) per case and statistic that has three or more sizes."""
     texts = []
     for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         points = list(group)
@@ -136,7 +136,7 @@ def _plot(points: Sequence[ResultRow]) -> str:
 
 
 def picture(rows: Sequence[ResultRow], pyplot: Any) -> Any:
-    """Return the plots as a matplotlib figure, one below the other. ``pyplot``: the module ``matplotlib.pyplot``."""
+    """Return a matplotlib figure with one plot per case and statistic. ``pyplot``: module ``matplotlib.pyplot``."""
     groups = [list(group) for _, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title)]
     drawing, axes = pyplot.subplots(len(groups), 1, figsize=(8, 4 * len(groups)), squeeze=False)
     for (axis,), points in zip(axes, groups, strict=True):

@@ -1,10 +1,10 @@
 """Bench ``ccl``: time of a collective operation on the fabric, from the first start to the last end of its kernels.
 
-The published time of one all-reduce is the sum of its reduce-scatter and its all-gather, and is measured in this way:
-each operation starts separately, and the times of the slowest chips are added. Back-to-back calls are one chain.
+The published time of one all-reduce is the time of its reduce-scatter plus the time of its all-gather. So the bench
+starts both operations separately, and adds the times of the slowest chips. Back-to-back calls start without a pause.
 
-Long messages are extrapolated. Once a schedule is periodic, each further round takes the same time. So two sizes that
-are whole rounds are simulated, and the bytes beyond the longer one are added at the rate between the two.
+Times of long messages are extrapolated. Once a schedule is periodic, each further round takes the same time. So two
+sizes of whole rounds are simulated, and further bytes take the time per byte between these two sizes.
 """
 
 import argparse
@@ -18,21 +18,21 @@ from sipsim.core.errors import ConfigError
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 CALLS = {"kernel_time": 1, "kernel_time_back_to_back": 8}
-"""Statistics, and the number of calls for each."""
+"""Number of calls by statistic."""
 LEAST_CHIPS = {"line": 2, "ring": 3}
 MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
 TOTALS = (64 * KIB, 1024 * KIB)
 PAGE_BYTES = 2 * KIB
-"""Bytes of a tile of bf16."""
+"""Size in bytes of a tile of 32 x 32 elements of bf16."""
 MOST_PLAIN_BYTES = 1024 * KIB
-"""The largest size that is simulated without extrapolation, unless two periodic runs are longer."""
+"""The largest size in bytes that is simulated without extrapolation, unless the periodic runs are longer."""
 LEAST_ROUNDS = {"line": 40, "ring": 48}
 MOST_ROUNDS = 320
-"""Least packets in the shorter of two periodic runs: per slice and link, and on a line also over all slices. These are
-whole chunks in each direction, and more than a relay has in flight. The longer run has twice as many.
+"""Least packets per link in the shorter periodic run: ``LEAST_ROUNDS`` per slice and, on a line, ``MOST_ROUNDS`` in all
+slices. These are whole chunks, and more than a relay has in flight. The longer run has twice as many packets.
 """
 CALL_BYTES = 128 * KIB
-"""Bytes whose simulation takes as long as that of a call and its barrier."""
+"""Bytes of data whose simulation takes as long as the simulation of an empty call with its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
 """Links of the published Blackhole collectives, which ran at 25 GB/s: 8192 B take 341 ns."""
 
@@ -48,7 +48,7 @@ class CclCase(Case):
     calls: int = 1
 
     def problem(self) -> str:
-        """Return why the case is invalid; empty if it is valid."""
+        """Return why the case is invalid; empty if the case is valid."""
         if self.test not in OPERATIONS or self.topology not in LEAST_CHIPS:
             return f"{self.test} on a {self.topology}: there are {', '.join(OPERATIONS)} on line and ring"
         if not LEAST_CHIPS[self.topology] <= self.chips <= MOST_CHIPS or not 1 <= self.links <= MOST_LINKS:
@@ -60,12 +60,12 @@ class CclCase(Case):
 
     @property
     def farthest(self) -> int:
-        """Hops to the farthest chip."""
+        """The number of hops to the farthest chip."""
         return self.chips // 2 if self.topology == "ring" else self.chips - 1
 
     @property
     def steady(self) -> tuple[int, int]:
-        """The sizes of the two periodic runs from which longer sizes are extrapolated."""
+        """The sizes in bytes of the two periodic runs from which times of longer sizes are extrapolated."""
         unit, least = self.chips * self.links * self.packet_bytes, LEAST_ROUNDS[self.topology]
         if self.topology == "line":
             least = max(least, MOST_ROUNDS // self.chips)
@@ -108,7 +108,7 @@ class Ccl(Bench[CclCase]):
         return cases
 
     def effort(self, case: CclCase) -> float:
-        """Return the bytes that are simulated on all chips; a call counts as ``CALL_BYTES``."""
+        """Return the simulated bytes of all chips, where each call adds ``CALL_BYTES``."""
         plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
         steady = case.steady if len(plain) < len(case.sizes) else ()
         calls = case.calls + 1 if case.calls > 1 else 1
@@ -129,7 +129,7 @@ class Ccl(Bench[CclCase]):
 def _kernel_ns(
     case: CclCase, machine: Machine, nbytes: int, calls: int, known: dict[tuple[int, int, bool], float]
 ) -> float:
-    """Return the time of ``calls`` calls. ``known``: times of earlier runs, by size, calls and ``is_steady``."""
+    """Return the time of ``calls`` calls in ns. ``known``: times of earlier runs, by size, calls and ``is_steady``."""
     short, long = case.steady
     if nbytes <= case.most_plain:
         return _plain_ns(case, machine, nbytes, calls, False, known)
@@ -148,7 +148,7 @@ def _plain_ns(
 
 
 def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_steady: bool = False) -> float:
-    """Return the time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
+    """Return the time in ns of the slowest chip for one size. ``is_steady``: use the chunk size of long messages."""
     options = {}
     if is_steady and case.test != "all_to_all":
         options["chunks_per_sync"] = machine.params.ccl.chunks_per_sync(case.topology == "ring")

@@ -10,7 +10,7 @@ from launcher.bench.base import BENCHES, Bench, Case, Figure
 from launcher.bench.machine import Machine
 
 BANDWIDTH_SAMPLES = {"uni": 256, "bi": 1000}
-"""Messages per direction in the published tests."""
+"""The number of messages per direction in the published tests, by direction."""
 STATISTIC = "per_direction"
 BANDWIDTH_TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
 WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_write_worker", "_no_trid")}
@@ -67,7 +67,7 @@ class EthBandwidth(Bench[Case]):
 
 
 def worker_mode(found: "re.Match[str]") -> str:
-    """Return the mode of the host script, by the name of a test."""
+    """Return the host script's argument ``worker`` for a match of a test's name."""
     if found["worker"] is None:
         return "none"
     return "flush" if found["flush"] else "ids"
@@ -83,7 +83,7 @@ PHASES = {
     "eth_subsystem_plus_wire": "one_way_component",
     "initiate_send": "erisc_cost",
 }
-"""Tests of a profiled ping, and their statistics."""
+"""Statistic by test of a profiled ping."""
 ROUND_TRIP = "single_link_round_trip"
 IN_A_LOOP = "sender_main_loop_1_sample"
 PING_LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
@@ -93,8 +93,8 @@ class EthPing(Bench[Case]):
     """Bench with the phases of a profiled ping, and ``sender_main_loop_1_sample``: the sender's loop for one message,
     without profiling.
 
-    As in the guide, one way is (round trip - send) / 2; subsystem and wire are (round trip - send - answer) / 2 minus
-    the time of the bytes at the link's rate.
+    As in the guide, the one-way time is (round trip - send) / 2. The time of subsystem and wire is (round trip - send -
+    answer) / 2, minus the time of the bytes at the link's rate.
     """
 
     about: ClassVar[str] = "round-trip time of a packet over one link"
@@ -151,7 +151,7 @@ BENCHES.register("eth-ping")(EthPing())
 
 RING_SAMPLES = 2
 TESTS = {"ring_ping_no_edm": False, "ring_ping_no_edm_merged_sync": True}
-"""Tests, and whether payload and flow control are one command."""
+"""Whether payload and flow control are sent in one command, by test."""
 MOST_HOPS = 64
 
 

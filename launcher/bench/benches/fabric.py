@@ -13,16 +13,16 @@ from sipsim.chips.tensix.fabric.fabric import ROLES
 from sipsim.core.errors import ConfigError
 
 Flow = dict[str, Any]
-"""A flow: ``way``, ``start``, ``number`` and ``link`` on a line or ring; ``ways`` and ``writes`` on a mesh."""
+"""Flow of packets in the format of host script ``fabric_traffic``, where the keys are described."""
 Workers = list[list[Flow]]
-"""The flows of each worker of a chip, as host script ``fabric_traffic`` takes them."""
+"""Flows of one chip: a list per worker, in the format of host script ``fabric_traffic``."""
 
 
 class LinePattern(NamedTuple):
-    """Traffic pattern on a line or ring of ``chips``. ``is_multicast``: packets reach all chips up to the last, else
-    only the last. ``ends_only``: interior chips send nothing. ``forward_only``: only in the direction of the first
-    chip. ``halves``: the first half of the chips sends forward, the other backward. ``links``: parallel links, each
-    with a worker that serves both directions in turn.
+    """Traffic pattern on a line or ring of ``chips``. ``is_multicast``: packets reach all chips on the route, else only
+    the last. ``ends_only``: only the chips at the ends send. ``forward_only``: with ``ends_only``, only chip 0 sends;
+    no chip sends backward. ``halves``: the first half of the chips sends forward, the second half backward. ``links``:
+    parallel links, each with a worker that serves both directions in turn.
     """
 
     chips: int
@@ -34,7 +34,7 @@ class LinePattern(NamedTuple):
 
 
 def on_line(line: LinePattern) -> list[Workers]:
-    """Return the flows of every chip to all chips on both sides."""
+    """Return the flows on a line: each chip sends in both directions as far as the ends, except as ``line`` states."""
     last = line.chips - 1
 
     def reach(position: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def on_line(line: LinePattern) -> list[Workers]:
 
 
 def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
-    """Return the flows of every chip over ``forward`` and ``backward`` hops. ``by_turns``: even chips swap the two."""
+    """Return flows of each chip: ``forward`` hops E and ``backward`` hops W. ``by_turns``: even chips swap these."""
     return _each_chip(
         line, lambda position: (backward, forward) if by_turns and position % 2 == 0 else (forward, backward)
     )
@@ -56,7 +56,7 @@ def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = Fal
 
 def through_one_link(line: LinePattern) -> list[Workers]:
     """Return flows on a ring of 4 that use all sender channels of the routers between chips 1 and 2: in each direction,
-    the link carries packets of the chips 1, 2 and 3 hops before its end.
+    this link carries packets of the chips that are 1, 2 and 3 hops before the link's end.
     """
 
     def reach(position: int) -> tuple[int, int]:
@@ -69,22 +69,22 @@ def through_one_link(line: LinePattern) -> list[Workers]:
 
 
 def from_one(chips: int, at: int = 0) -> list[Workers]:
-    """Return the flows of one worker of one chip to every other chip in turn."""
+    """Return the flows on a line where one worker of chip ``at`` sends to every other chip in turn."""
     flows = [_flow("E" if to > at else "W", abs(to - at), 1, 0) for to in range(chips) if to != at]
     return [[flows] if position == at else [] for position in range(chips)]
 
 
 def from_one_on_mesh(rows: int, columns: int) -> list[Workers]:
-    """Return the flows of one worker of the first chip to every other chip in turn, on a mesh."""
+    """Return the flows on a mesh where one worker of chip 0 sends to every other chip in turn."""
     flows = [_over(column, row) for row in range(rows) for column in range(columns) if row or column]
     return [[flows], *([] for _ in range(rows * columns - 1))]
 
 
 def all_on_mesh(rows: int, columns: int) -> list[Workers]:
-    """Return the multicast flows of a worker of every chip to all others: along its row, and by its column along each
-    other row.
+    """Return the flows on a mesh where a worker of every chip multicasts to all others: along the chip's row, and
+    through the chip's column along each other row.
 
-    Routers only forward straight ahead or deliver locally, so there is a packet per direction of each row.
+    As a router cannot forward one packet in two directions, each direction of each row has a flow.
     """
     found: list[Workers] = []
     for row in range(rows):
@@ -160,7 +160,7 @@ COMMANDS = {
     "noc_fused_unicast_write_no_flush_atomic_inc": "fused_no_flush",
     "noc_fused_unicast_atomic_inc": "fused",
 }
-"""Names of NoC messages in published rows, and in the host script."""
+"""Command of the host script by the name of the NoC message in published rows."""
 PATTERNS = ("neighbor", "line", "line_halves", "line_forward", "line_one_forward", "one_to_all", "half_ring",
             "half_ring_by_turns", "full_ring", "saturate_ring", "line_on_ring", "line_on_ring_halves",
             "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
@@ -168,15 +168,15 @@ STATISTICS = ("busiest_link", "busiest_link_avg")
 MOST_PAYLOAD = 4352
 OLD, NEW = "2025-03", "2025-11"
 PACKETS = 240
-"""Packets over the busiest link in the longer of two runs; the other run has half as many."""
+"""The number of packets over the busiest link in the longer of two runs; the shorter run has half as many."""
 MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 24
 
 
 @dataclass(frozen=True)
 class FabricCase(Case):
-    """Case of ``fabric-bandwidth``. ``pattern``: one of ``PATTERNS``. ``shape``: rows and columns of a mesh, else 1 and
-    chips. ``spare_slots``: as in ``tt.open_fabric``. ``counted``: number of flows over a link that a figure counts;
-    None: that of the busiest link. ``copies``: packets sent per counted packet.
+    """Case of ``fabric-bandwidth``. ``pattern``: one of ``PATTERNS``. ``shape``: rows and columns; 1 row unless a mesh.
+    ``spare_slots``: as in ``tt.open_fabric``. ``counted``: number of flows over a link whose bytes the figure counts;
+    None for all flows over the busiest link. ``copies``: packets sent per counted packet.
     """
 
     pattern: str = "line"
@@ -207,7 +207,7 @@ class FabricCase(Case):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the simulator supports the fabric: chips of a mesh have one link per direction."""
+        """Whether the simulator supports the numbers of chips and links; a mesh has one link between neighbours."""
         least = 3 if self.topology == "ring" else 2
         return least <= self.chips <= MOST_CHIPS and 1 <= self.links <= (1 if self.topology == "mesh" else MOST_LINKS)
 
@@ -245,7 +245,7 @@ class FabricCase(Case):
 class FabricBandwidth(Bench[FabricCase]):
     """Bench with rows ``busiest_link`` and ``busiest_link_avg``: payload in GB/s over the link with most flows.
 
-    All workers send at the same time.
+    All workers send at the same time, and both rows have the same value.
     """
 
     case_type: ClassVar[type[Case]] = FabricCase
@@ -327,7 +327,7 @@ NET_STATISTIC = "net_avg_round_trip_1_hop_each_way"
 
 @dataclass(frozen=True)
 class LatencyCase(Case):
-    """Case of ``fabric-latency``, with ``hops`` in each direction. ``is_circuit``: one lap around the ring instead."""
+    """Case of ``fabric-latency``: round trips over ``hops`` hops each way or, if ``is_circuit``, laps of a ring."""
 
     topology: str = "line"
     chips: int = 2
@@ -337,7 +337,7 @@ class LatencyCase(Case):
     is_half_rate: bool = False
 
     def flows(self) -> dict[str, Any]:
-        """Return sender, receiver and routes, as arguments of host script ``fabric_latency``."""
+        """Return the arguments of host script ``fabric_latency`` for sender, receiver and routes."""
         if self.is_circuit:
             return {"sender": 0, "receiver": 0, "there": {"way": "E", "start": self.chips, "number": 1}}
         if self.topology == "mesh":
@@ -348,9 +348,9 @@ class LatencyCase(Case):
 
 
 class FabricLatency(Bench[LatencyCase]):
-    """Bench with rows in ns: ``mean_round_trip``; ``per_hop``, its part per hop; ``net_avg_round_trip_1_hop_each_way``,
-    without the receiver's time; ``slope_per_hop``, from round trips over 1 and over more hops. There is no other
-    traffic.
+    """Bench with rows in ns on an idle fabric: ``mean_round_trip``; ``per_hop``, the same divided by the hops;
+    ``net_avg_round_trip_1_hop_each_way``, the round trip minus the receiver's time; ``slope_per_hop``, the increase per
+    hop from round trips over 1 hop to round trips over more hops.
     """
 
     case_type: ClassVar[type[Case]] = LatencyCase
@@ -426,7 +426,7 @@ MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 @dataclass(frozen=True)
 class MuxCase(Case):
-    """Case of ``fabric-mux``: ``channels`` for whole packets, ``headers`` for those without payload; ``slots`` each."""
+    """Case of ``fabric-mux``. A mux has ``channels`` + ``headers`` channels, the latter for packets without payload."""
 
     headers: int = 0
     slots: int = 8
@@ -434,7 +434,7 @@ class MuxCase(Case):
 
 
 class FabricMux(Bench[MuxCase]):
-    """Bench with rows ``B/cycle at 1 GHz`` in GB/s: payload of all clients per time until its arrival."""
+    """Bench with rows ``B/cycle at 1 GHz`` in GB/s: rate at which the payloads of all clients arrive."""
 
     case_type: ClassVar[type[Case]] = MuxCase
     about: ClassVar[str] = "bandwidth of a mux in front of a router"

@@ -1,9 +1,9 @@
 """Host script ``ccl``: collective operations on the fabric, with checked data.
 
-For each size, chips start ``calls`` back-to-back calls; chip 0 starts ``skew_ns`` before the others. With ``is_split``,
-an all-reduce is split into its two operations, which start separately: the published time is the sum of the two. Sizes
-are those of the undivided tensor (all-gather: the result; others: the source of each chip) in bf16, whose pages are
-tiles.
+For each size, all chips start ``calls`` back-to-back calls; chip 0 starts ``skew_ns`` before the others. If
+``is_split``, the reduce-scatter and the all-gather of an all-reduce start separately, as the published time is the sum
+of both times. Sizes are bytes of the undivided tensor of bf16 tiles: the result of an all-gather, or the source of each
+chip for other operations.
 """
 
 from typing import Any
@@ -19,23 +19,23 @@ from sipsim.core.errors import SimulationError
 BF16 = DTYPES["bf16"]
 ROW_BYTES = TILE * BF16.itemsize
 PARTS = {"all_reduce": ("reduce_scatter", "all_gather")}
-"""Operations that consist of several programs."""
+"""The operations of which another operation consists."""
 FIRST_NS, SLOWEST_NS_PER_BYTE, LEAST_NS = 20_000, 8, 200_000
-"""Start of the first size; the time until the next start is ``LEAST_NS`` plus ``SLOWEST_NS_PER_BYTE`` per byte."""
+"""Start of the first operation in ns; each next start is ``LEAST_NS`` + bytes * ``SLOWEST_NS_PER_BYTE`` later."""
 
 
 def late(until_ns: float, df: Dataflow) -> None:
-    """Run a kernel that ends at ``until_ns``."""
+    """Run a kernel that does nothing until simulated time ``until_ns``."""
     df.spend_until(until_ns)
 
 
 def elements(rank: int, rows: int) -> "np.ndarray[Any, Any]":
-    """Return the source of a chip: small whole numbers, whose sums are exact."""
+    """Return the source tensor of a chip: small whole numbers, of which sums are exact in bf16."""
     return np.random.default_rng(rank).integers(0, 4, size=(rows, TILE)).astype(BF16.numpy)
 
 
 def expected(op: str, rank: int, world_size: int, rows: int) -> "np.ndarray[Any, Any]":
-    """Return the expected result of a chip."""
+    """Return the expected result of operation ``op`` on chip ``rank``."""
     each = [elements(chip, rows) for chip in range(world_size)]
     if op == "all_gather":
         return np.concatenate(each)
@@ -67,7 +67,7 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
 
 
 def begin_at(begin_ns: float, what: str, tt: Any) -> None:
-    """Wait until ``begin_ns``."""
+    """Wait until simulated time ``begin_ns``."""
     program = tt.create_program()
     tt.create_kernel(program, late, tt.workers[-1], args=(begin_ns,))
     tt.enqueue_program(program)
@@ -77,7 +77,7 @@ def begin_at(begin_ns: float, what: str, tt: Any) -> None:
 
 
 def called(op: str, tensor: Any, chosen: dict[str, Any], fabric: Any, tt: Any) -> Any:
-    """Enqueue the calls; return the result of the last one."""
+    """Enqueue the calls, and return the result tensor of the last call."""
     for _ in range(chosen["calls"]):
         result = getattr(tt, op)(tensor, 0, fabric=fabric, **chosen["options"])
     return result

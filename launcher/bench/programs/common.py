@@ -1,4 +1,4 @@
-"""Common code of the host scripts: buffers with a word of flow control behind each, checks, and reports of figures."""
+"""Common code of the host scripts: buffers that a word of flow control follows, barriers, checks, and reports."""
 
 import json
 import sys
@@ -10,16 +10,16 @@ from sipsim.core.errors import SimulationError
 
 MARK = "ahbm-bench "
 READY_CHANNELS, PEER_CHANNEL = (29, 30), 31
-"""Channels of ``erisc_info`` for the handshake: two alternating local words, and the word that the far end sends. A
-local word is rewritten only after the far end has answered the handshake between, so it has read the word.
+"""Channels of ``erisc_info`` for the handshake: two local words, used in turn, and the word that the far end writes. A
+local word is rewritten only after the far end's answer to the next handshake, which shows that the word was sent.
 """
 
 
 class Slots(NamedTuple):
-    """Ring of ``buffers`` of ``nbytes`` each from ``base`` on, each followed by 16 B of flow control.
+    """Ring of ``buffers`` of ``nbytes`` each, from address ``base`` on; 16 B of flow control follow each buffer.
 
-    The buffers of a sender and of its receiver have the same addresses. The first word of flow control is the number of
-    bytes of the payload, or 0 for a free buffer.
+    Sender and receiver have the buffers at the same addresses. The first word of flow control is the payload's size in
+    bytes, or 0 if the buffer is free.
     """
 
     base: int
@@ -27,7 +27,7 @@ class Slots(NamedTuple):
     buffers: int
 
     def payload(self, number: int) -> int:
-        """Return the address of message ``number``."""
+        """Return the address of the buffer of message ``number``."""
         return self.base + number % self.buffers * (self.nbytes + SYNC_BYTES)
 
     def sync(self, number: int) -> int:
@@ -36,7 +36,7 @@ class Slots(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first address behind the ring."""
+        """The first address after the ring."""
         return self.base + self.buffers * (self.nbytes + SYNC_BYTES)
 
 
@@ -47,18 +47,18 @@ def send_merged(slots: Slots, number: int, df: EthDataflow) -> None:
 
 
 def send_free(slots: Slots, number: int, df: EthDataflow) -> None:
-    """Notify the sender of message ``number`` that its buffer is free."""
+    """Notify the sender of message ``number`` that the message's buffer is free."""
     df.write_word(slots.sync(number), 0)
     _send(slots.sync(number), SYNC_BYTES, df)
 
 
 def begin(number: int, df: EthDataflow) -> None:
-    """Barrier of both ends of a link before program ``number``, which counts from 1."""
+    """Wait for the other end of the link, before program ``number``, counted from 1."""
     _handshake(2 * number - 1, df)
 
 
 def end(number: int, df: EthDataflow) -> None:
-    """Barrier of both ends of a link after program ``number``: all messages have left, and memories may change."""
+    """Wait for the other end of the link, after program ``number``: all messages have left, and L1 may be reused."""
     _handshake(2 * number, df)
 
 
@@ -70,7 +70,7 @@ def _handshake(number: int, df: EthDataflow) -> None:
 
 
 def settings() -> Any:
-    """Return the arguments from ``ahbm-bench``."""
+    """Return the arguments that ``ahbm-bench`` has passed to the host script."""
     return json.loads(sys.argv[1])
 
 

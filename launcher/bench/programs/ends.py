@@ -1,9 +1,9 @@
 """Sender and receiver of one direction of a link; the loop of an Ethernet core visits both.
 
-A visit with work sends one message, or takes one that has arrived, and then spends the time of the bookkeeping
-(``data_mover`` of the chip). Payload and flow control are one command. A buffer is reused after the receiver reports it
-as free: at once, or after the payload is written to a worker. With transaction ids the loop continues during the write,
-without them it waits. The receiver checks the number in each message, in zero simulated time.
+A visit with work sends one message or takes one arrived message, and then spends the time of the bookkeeping (parameter
+``data_mover`` of the chip). Payload and flow control are sent in one command. The receiver reports a buffer as free at
+once or, with a worker, after the payload is written to the worker; the loop waits for this write unless writes have
+transaction ids. The receiver checks the number in each message, in zero simulated time.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from sipsim.chips.tensix.tiles import TRANSACTION_IDS
 
 
 class Sender:
-    """The sending side of one direction: ``messages`` in a ring of buffers."""
+    """Sending side of one direction of a link. ``messages``: number of messages; ``slots``: ring of buffers."""
 
     def __init__(self, slots: Slots, messages: int, tt: Any, df: EthDataflow) -> None:
         self._slots, self._messages, self._tt, self._df = slots, messages, tt, df
@@ -24,7 +24,7 @@ class Sender:
 
     @property
     def is_done(self) -> bool:
-        """Whether all buffers are free again."""
+        """Whether the receiver has freed the buffers of all messages."""
         return self._freed == self._messages
 
     def has_work(self) -> bool:
@@ -32,7 +32,7 @@ class Sender:
         return self._is_oldest_free() or self._may_send()
 
     def work(self) -> None:
-        """Make one visit."""
+        """Make one visit: note a freed buffer, and send a message, if possible."""
         if self._is_oldest_free():
             self._freed += 1
         if self._may_send():
@@ -50,7 +50,7 @@ class Sender:
 
 
 class Receiver:
-    """The receiving side of one direction. ``worker``: the tile to which payloads are written; None: they stay."""
+    """Receiving side of one direction. ``worker``: tile to which payloads are written, or None if payloads stay."""
 
     def __init__(self, slots: Slots, messages: int, worker: Core | None, mode: str, tt: Any, df: EthDataflow) -> None:
         self._slots, self._messages, self._tt, self._df = slots, messages, tt, df
@@ -68,7 +68,7 @@ class Receiver:
         return self._has_arrived() or self._may_free()
 
     def work(self) -> None:
-        """Make one visit."""
+        """Make one visit: take an arrived message, and report a free buffer, if possible."""
         if self._has_arrived():
             self._take()
             self._taken += 1

@@ -1,7 +1,7 @@
 """Host script ``eth_bandwidth``: messages over one link, in one or both directions, to an Ethernet core or a worker.
 
-An Ethernet core has ``channels`` buffers per direction and one loop. A turn of the loop polls, and visits the ends of
-both directions (:mod:`launcher.bench.programs.ends`).
+An Ethernet core has ``channels`` buffers per direction and one polling loop, which visits the sender and receiver of
+the core (:mod:`launcher.bench.programs.ends`).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ KIB = 2**10
 
 
 def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], times: list[float], tt: Any, df: Any) -> None:
-    """Run the kernel of an Ethernet core. ``times`` gets the time of its loop, in ns."""
+    """Run the kernel of an Ethernet core, and append the time of the kernel's loop in ns to ``times``."""
     begin(number, df)
     sides = [make(df) for make in makers]
     began_ns = tt.now_ns()
@@ -63,7 +63,7 @@ def _run(number: int, nbytes: int, rank: int, core: Core, chosen: Any, tt: Any) 
 
 
 def _rings(nbytes: int, n_rings: int, channels: int, core: Core, tt: Any) -> list[Slots]:
-    """Return the buffers of each direction: ``channels``, or fewer if not all fit."""
+    """Return the ring of buffers of each direction, with ``channels`` buffers, or fewer if not all fit into L1."""
     base = tt.l1_base(core)
     room = (tt.params.ethernet.l1_KiB * KIB - base) // n_rings // (nbytes + SYNC_BYTES)
     rings = [Slots(base, nbytes, min(channels, room))]

@@ -1,7 +1,7 @@
-"""Host script ``eth_ping``: a packet over one link and its answer, with time stamps around each phase.
+"""Host script ``eth_ping``: a packet over one link and the answer to the packet, with time stamps around each phase.
 
-The sender stamps start and end of ping, send and wait; the receiver those of wait and answer. As on hardware, the times
-include the cost of the stamps. Payload and flow control are two commands.
+The sender stamps the start and end of ping, send and wait; the receiver stamps the start and end of wait and answer. As
+on hardware, times include the cost of the stamps. Payload and flow control are sent in two commands.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ CHANNEL = 0
 
 
 def ping(number: int, nbytes: int, samples: int, times: list[tuple[float, ...]], buffer: int, df: EthDataflow) -> None:
-    """Run the kernel of the sender. ``times`` gets the times of each ping and its send, in ns; the first is untimed."""
+    """Run the sender's kernel; append (ping time, send time) in ns of each ping but the first to ``times``."""
     begin(number, df)
     for sample in range(samples + 1):
         began_ns = df.get_timestamp_ns()
@@ -30,7 +30,7 @@ def ping(number: int, nbytes: int, samples: int, times: list[tuple[float, ...]],
 
 
 def answer(number: int, nbytes: int, samples: int, times: list[float], df: EthDataflow) -> None:
-    """Run the kernel of the receiver. ``times`` gets the time of each answer, in ns."""
+    """Run the receiver's kernel; append the time of each answer but the first, in ns, to ``times``."""
     begin(number, df)
     for sample in range(samples + 1):
         df.get_timestamp_ns()

@@ -1,9 +1,9 @@
-"""Host script ``fabric_latency``: single packets to a worker of another chip, which answers, or around a ring.
+"""Host script ``fabric_latency``: single packets to a worker of another chip that answers each, or around a ring.
 
 Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``sender`` and ``receiver`` by position, the routes ``there``
 and ``back`` as flows of ``fabric_traffic``, ``nbytes``, ``samples``, ``command``. Without ``back``, the route ``there``
-leads around the ring back to the sender. The receiver polls the last word of the payload, or its semaphore if the
-command has an increment. Reported are the mean round trip, and the mean time between a packet's arrival and its answer.
+leads around the ring back to the sender. The receiver polls the last word of the payload, or a semaphore if the command
+has an increment. Reported are the mean round trip, and the mean time from a packet's arrival until the answer is sent.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ WORD = 4
 
 
 class Mailbox:
-    """Destination of packets on a worker, with detection of arrivals. ``nbytes``: payload, 0: only an increment."""
+    """Destination of packets on a worker, with detection of arrivals. ``nbytes``: payload, 0 for an increment only."""
 
     def __init__(self, core: Any, base: int, nbytes: int, command: str) -> None:
         self.source, self.arrival, self.semaphore = base + 64, base + 64 + max(nbytes, WORD), base
@@ -35,13 +35,13 @@ class Mailbox:
         return write_to(core, self.arrival)
 
     def send(self, sender: FabricSender, route: Route, number: int, df: Dataflow) -> None:
-        """Send packet ``number``, which counts from 1."""
+        """Send packet ``number``, counted from 1."""
         if self._nbytes >= WORD:
             df.write_word(self.source + self._nbytes - WORD, number)
         sender.send(route, self.target, self.source, self._nbytes)
 
     def wait(self, number: int, df: Dataflow) -> None:
-        """Wait for packet ``number``."""
+        """Wait until packet ``number`` has arrived."""
         at = self.semaphore if self._has_semaphore else self.arrival + self._nbytes - WORD
         df.wait_until(lambda: df.peek_word(at) == number, f"packet {number}")
 
@@ -55,7 +55,7 @@ def ping(
     times: list[float],
     df: Dataflow,
 ) -> None:
-    """Run the kernel of the sender: ``times`` gets each round trip, in ns."""
+    """Run the sender's kernel; append the time of each round trip, in ns, to ``times``."""
     sender = FabricSender(endpoint, df)
     sender.open()
     sender.wait_for_empty_write_slot()
@@ -76,7 +76,7 @@ def pong(
     times: list[float],
     df: Dataflow,
 ) -> None:
-    """Run the kernel of the receiver: ``times`` gets the time of each answer, in ns."""
+    """Run the receiver's kernel; append the time of each answer, in ns, to ``times``."""
     sender = FabricSender(endpoint, df)
     sender.open()
     sender.wait_for_empty_write_slot()
@@ -89,7 +89,7 @@ def pong(
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on one chip: the sender, the receiver, or a chip between them."""
+    """Run on each chip, as sender, as receiver, or without kernels."""
     chosen = settings()
     nbytes, samples = chosen["nbytes"], chosen["samples"]
     fabric = tt.open_fabric(**chosen["fabric"])

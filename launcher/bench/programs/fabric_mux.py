@@ -1,6 +1,6 @@
 """Host script ``fabric_mux``: workers that send through a mux.
 
-Settings: ``full`` and ``headers`` (numbers of channels), ``slots`` of each, ``packets`` per client, ``nbytes``,
+Settings: ``full`` and ``headers`` (numbers of channels), ``slots`` per channel, ``packets`` per client, ``nbytes``,
 ``revision``. A client of a full channel sends packets of ``nbytes``; a client of a header channel sends increments of a
 word. Reported is the time until all packets have arrived.
 """
@@ -17,7 +17,7 @@ from sipsim.chips.tensix.fabric.packet import Target, increment_of, unicast, wri
 def client(
     endpoint: FabricEndpoint, targets: tuple[Target, Target], packets: int, source: int, nbytes: int, df: Dataflow
 ) -> None:
-    """Run the kernel of a client. ``targets``: of all packets but the last, and of the last."""
+    """Run the kernel of a client. ``targets``: the target of all packets but the last, and the last packet's target."""
     sender = FabricSender(endpoint, df)
     sender.open()
     for number in range(packets):
@@ -26,7 +26,7 @@ def client(
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on one chip: the mux and its clients, or the target."""
+    """Run on each chip: one chip has the mux and the clients, the other the target."""
     chosen = settings()
     nbytes, packets, full, headers = (chosen[name] for name in ("nbytes", "packets", "full", "headers"))
     fabric = tt.open_fabric("line", revision=chosen["revision"])

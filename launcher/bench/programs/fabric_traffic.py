@@ -1,11 +1,11 @@
 """Host script ``fabric_traffic``: workers that send packets over a fabric.
 
 Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip (each worker sends one packet of each of its
-flows in turn), ``packets`` per flow, ``nbytes``, ``command``. A flow on a line or ring goes in direction ``way`` over
-link ``link`` to ``number`` chips from distance ``start`` on; on a mesh, ``ways`` are its hops, and ``writes`` marks the
-hops after which it delivers. Each flow has separate bytes and a separate place at every target, where these and the
-number of last packets are checked. Reported is the time from the start of a chip's workers until the last packets of
-all flows to the chip have arrived.
+flows in turn), ``packets`` per flow, ``nbytes``, ``command``. A flow on a line or ring leads in direction ``way`` over
+link ``link`` to ``number`` chips from distance ``start`` on. On a mesh, ``ways`` lists a flow's hops, and ``writes``
+marks with 1 the hops after which a packet is delivered. Each flow has a separate address at every target, where the
+script checks the payload; it also counts the last packets. Reported is the time from the start of a chip's workers
+until the last packets of all flows to the chip have arrived.
 """
 
 from collections import Counter
@@ -40,8 +40,8 @@ class Flow(NamedTuple):
 
 def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Sequence[tuple[Target, Target]],
          packets: int, source: int, nbytes: int, df: Dataflow) -> None:  # fmt: skip
-    """Run the kernel of a sender. ``targets``: per flow, the target of all packets but the last, and of the last. All
-    packets have the same payload, which the sender writes into each slot once.
+    """Run the kernel of a sender. ``targets``: per flow, the target of all packets but the last, and the last packet's
+    target. All packets have the same payload, which the sender writes into each slot once.
     """
     senders = [FabricSender(endpoint, df) for endpoint in endpoints]
     unwritten = [endpoint.ring.slots for endpoint in endpoints]
@@ -66,14 +66,14 @@ def collect(semaphore: int, expected: int, df: Dataflow) -> None:
 
 
 def route_of(flow: dict[str, Any]) -> Route:
-    """Return the route of a flow in the settings."""
+    """Return the route of ``flow``, an element of the settings."""
     if "way" in flow:
         return multicast(flow["start"], flow["number"], Way[flow["way"]])
     return path([Way[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
 
 
 def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:
-    """Return the positions of the target chips of a flow of a chip."""
+    """Return the positions of the target chips of a flow from the chip at ``position``."""
     if "way" in flow:
         sign = 1 if flow["way"] == "E" else -1
         return [(position + sign * hop) % size for hop in range(flow["start"], flow["start"] + flow["number"])]
@@ -85,7 +85,7 @@ def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> lis
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on one chip: its senders, and on the same tiles the kernels that wait for arrivals."""
+    """Run on each chip: the chip's senders, and on the same tiles kernels that wait for arrivals."""
     chosen = settings()
     nbytes, packets, command, flows_of = (chosen[name] for name in ("nbytes", "packets", "command", "workers"))
     fabric = tt.open_fabric(**chosen["fabric"])
@@ -146,7 +146,7 @@ def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semap
 
 
 def first_way(flow: dict[str, Any]) -> str:
-    """Return the direction of the first hop of a flow in the settings."""
+    """Return the direction of the first hop of ``flow``, an element of the settings."""
     return str(flow["way"] if "way" in flow else flow["ways"][0])
 
 

@@ -1,8 +1,8 @@
 """Host script ``ring_latency``: the guide's example program, packets around a ring of chips without data movers.
 
-On each chip, a receiver takes a packet from the previous link, writes it over the NoC to the sender and increments the
-sender's semaphore; the sender forwards it. The receiver of chip 0 is the master: it injects the packets and measures
-the time until they return, except in the first lap. Payload and flow control are two commands, or one (``is_merged``).
+On each chip, a receiver takes a packet from the previous link, writes the packet over the NoC to the sender, and
+increments the sender's semaphore; the sender forwards the packet. The receiver of chip 0 is the master, which injects
+the packets and times each lap but the first. Payload and flow control take two commands, or one (``is_merged``).
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from sipsim.chips.tensix.noc import Core
 
 
 class Separate:
-    """Signalling with two commands: a payload, and the words of its channel."""
+    """Signalling with two commands: one for the payload, one for the channel's words of flow control."""
 
     def __init__(self, slots: Slots, df: EthDataflow) -> None:
         self._slots, self._df = slots, df
@@ -29,7 +29,7 @@ class Separate:
         self._df.eth_wait_for_receiver_channel_done(channel)
 
     def wait_for_payload(self, channel: int) -> None:
-        """Wait for a payload."""
+        """Wait until a payload has arrived on a channel."""
         self._df.eth_wait_for_bytes_on_channel(channel)
 
     def received(self, channel: int) -> None:
@@ -42,7 +42,7 @@ class Separate:
 
 
 class Merged(Separate):
-    """Signalling with one command: payload and word of flow control; the sender is notified only of free buffers."""
+    """Signalling with one command for payload and word of flow control. The receiver reports only free buffers."""
 
     def send(self, channel: int) -> None:
         send_merged(self._slots, channel, self._df)
@@ -61,7 +61,7 @@ class Merged(Separate):
 
 
 def sender(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], df: EthDataflow) -> None:
-    """Run the kernel of a sender: forward the packets that the receiver of its chip writes."""
+    """Run the kernel of a sender, which forwards the packets that the chip's receiver writes."""
     begin(number, df)
     channels = signal(slots, df)
     for _ in range(laps):
@@ -75,7 +75,7 @@ def sender(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[i
 
 
 def receiver(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], to: Core, df: Any) -> None:
-    """Run the kernel of a receiver: pass arriving packets to the sender of its chip, on tile ``to``."""
+    """Run the kernel of a receiver, which passes arriving packets to the chip's sender on tile ``to``."""
     begin(number, df)
     channels = signal(slots, df)
     for _ in range(laps):
@@ -91,7 +91,7 @@ def receiver(number: int, laps: int, slots: Slots, signal: Any, semaphores: list
 def master(
     number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], to: Core, times: list[float], df: Any
 ) -> None:
-    """Run the kernel of the master: start each lap; ``times`` gets the time of each but the first, in ns."""
+    """Run the kernel of the master, which starts each lap; append the time in ns of each but the first to ``times``."""
     begin(number, df)
     channels = signal(slots, df)
     for lap in range(laps):

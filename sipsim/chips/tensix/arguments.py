@@ -14,23 +14,23 @@ from sipsim.core.units import as_whole
 
 Api = TypeVar("Api", bound=type)
 Check = Callable[[str, Any], Any]
-"""A check: from a parameter's name and value to the value that the method uses; raises ``KernelMisuse``."""
+"""A function of a parameter's name and value that returns the value to use, or raises ``KernelMisuse``."""
 Natural = Annotated[int, 0]
 """A whole number, 0 or more."""
 Count = Annotated[int, 1]
 """A whole number, 1 or more."""
 Within = Annotated[int, None]
-"""A whole number whose range the method checks, as the range depends on other values."""
+"""A whole number of which the method checks the range, since the range depends on other values."""
 
 
 _MAKERS: dict[str, dict[Any, str]] = {}
-"""The first call that returns a value of a type, by the name of the script's object and the type."""
+"""By name of a script's object and by type, the first method of the object that returns a value of the type."""
 
 
 def checked(name: str) -> Callable[[Api], Api]:
-    """A class decorator for the calls of host scripts: each public method checks its arguments by their annotations
-    before it runs. ``name``: the script's name of the object, for messages; several classes may share one name. Texts,
-    sequences and arrays are left to the method's own checks.
+    """Return a class decorator for the calls of host scripts: each public method first checks arguments against the
+    annotations, except texts, sequences and arrays, which the method must check. ``name``: the object's name in host
+    scripts, for messages; several classes may share a name.
     """
 
     def decorate(cls: Api) -> Api:
@@ -72,7 +72,7 @@ def _checked(
 
 
 def _check_of(hint: Any, makers: Mapping[Any, str]) -> Check | None:
-    """The check of an annotation; None if the method checks the value itself."""
+    """Return the check for an annotation, or None if the method must check the value."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     check = _check_of_kinds([kind for kind in kinds if kind is not NoneType], makers)
     if check is None or NoneType not in kinds:
@@ -108,7 +108,7 @@ def any_whole(name: str, value: Any) -> int:
     """Return a whole number of any sign.
 
     Raises:
-        KernelMisuse: if the value is no whole number.
+        KernelMisuse: if the value is not a whole number.
     """
     found = as_whole(value)
     if found is None:
@@ -148,7 +148,7 @@ def tile(name: str, value: Any) -> Core:
     """Return a tile from a pair of coordinates. The caller checks that the chip has this tile.
 
     Raises:
-        KernelMisuse: if the value is no pair of whole numbers.
+        KernelMisuse: if the value is not a pair of whole numbers.
     """
     if not isinstance(value, tuple | list) or len(value) != len(Core._fields):
         raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y)")
@@ -159,7 +159,7 @@ def tiles(name: str, value: Any) -> tuple[Core, ...]:
     """Return tiles from one pair of coordinates or from several pairs.
 
     Raises:
-        KernelMisuse: if the value is neither.
+        KernelMisuse: if the value is neither one pair nor several pairs.
     """
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several")
@@ -173,7 +173,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Return a whole number of at least ``least`` and, if ``most`` is given, at most ``most``.
 
     Raises:
-        KernelMisuse: if the value is no such number.
+        KernelMisuse: if the value is not a whole number in this range.
     """
     found = as_whole(value)
     if found is None or found < least or (most is not None and found > most):
@@ -186,7 +186,7 @@ def yes_or_no(name: str, value: Any) -> bool:
     """Return a bool.
 
     Raises:
-        KernelMisuse: if the value is no bool.
+        KernelMisuse: if the value is not a bool.
     """
     if not isinstance(value, bool):
         raise KernelMisuse(f"{name}={value!r}: give True or False")
@@ -205,10 +205,10 @@ _PLAIN: dict[Any, Check] = {
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
-    """Return a text that is one of ``choices``.
+    """Return ``value``, a text that must be one of ``choices``.
 
     Raises:
-        KernelMisuse: if the value is none of them.
+        KernelMisuse: if the value is none of the choices.
     """
     found = list(choices)
     if not isinstance(value, str) or value not in found:
@@ -217,7 +217,7 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
-    """Return the given texts, all of them ``choices``, in the order of the choices.
+    """Return the texts in ``value``, which must be among ``choices``, in the order of the choices.
 
     Raises:
         KernelMisuse: if the value is a single text, or contains a text that is no choice.
@@ -229,10 +229,10 @@ def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
 
 
 def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
-    """Return a tile that is a worker.
+    """Return ``core``, a tile that must be a worker.
 
     Raises:
-        KernelMisuse: if the tile is no worker.
+        KernelMisuse: if the tile is not a worker.
     """
     if core not in workers:
         raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are, give one of tt.workers")

@@ -52,7 +52,7 @@ from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
 KERNELS = "its kernels"
-"""The name of a host program's wait in ``finish``."""
+"""Reason for which a host program waits in ``finish``, as shown in the report of a deadlock."""
 
 
 class TensixChip(Chip):
@@ -103,7 +103,7 @@ class TensixChip(Chip):
         return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
     def _set_semaphore(self, core: Core, address: int, value: int) -> None:
-        # A word that is 0 already is not written: an ended data mover may still send an acknowledgement from it.
+        # A word that is already 0 is not written: an ended data mover may still send an acknowledgement from this word.
         if self.tiles.memory(core).word(address) != value:
             self.metal.set_word(core, address, value)
 
@@ -137,7 +137,7 @@ class TensixChip(Chip):
         return Transmitter(name, queue, params, core, self.tiles, send, delays)
 
     def receive(self, channel: int, body: bytes) -> None:
-        """Take a message that arrives from the far core of a link.
+        """Handle a message that arrives from the far core of a link.
 
         Raises:
             InvariantViolation: for a message that no chip of this run can have sent.
@@ -159,7 +159,7 @@ class TensixChip(Chip):
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """Return the time of the next event: no message leaves without an event here."""
+        """Return the time of the next event, since every message is sent by an event of this chip."""
         return next_ps
 
     # --- the run --------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class TensixChip(Chip):
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
-    """Return the parameters in a chip kind's file."""
+    """Return the default parameters of a chip kind, from ``configs/chips/NAME.yaml``."""
     return read_mapping(default_dir() / "chips" / f"{name}.yaml")
 
 

@@ -1,8 +1,8 @@
-"""Calls of a data movement kernel: NoC commands, semaphores, words of L1. Names are those of the CCL developer guide.
+"""Calls of a data movement kernel: NoC commands, semaphores, words of L1. Names are as in the CCL developer guide.
 
 A kernel is a Python function whose last argument is a :class:`Dataflow`. Every call takes time of the processor that
 runs the kernel (``RiscParams``); the NoC executes commands while the kernel continues. Plain addresses are in the
-kernel's L1; a :class:`NocAddress` names the tile too. Words and semaphores have 32 bits and are little-endian.
+kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores have 32 bits and are little-endian.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ ACCESS_BYTES = 16
 
 
 class NocAddress(NamedTuple):
-    """Tile and address in its memory; made by ``get_noc_addr``."""
+    """Address of the NoC: a tile, and an address in the tile's memory; made by ``get_noc_addr``."""
 
     core: Core
     address: int
 
 
 class Dataflow:
-    """Commands of one processor of a worker or of an Ethernet core. ``memory``: its L1; library kernels watch it."""
+    """Commands of a processor of a worker or Ethernet core. ``memory``: the tile's L1, which library kernels watch."""
 
     def __init__(self, processor: Processor, tiles: Tiles) -> None:
         self._processor = processor
@@ -48,38 +48,38 @@ class Dataflow:
         return NocAddress(Core(x, y), address)
 
     def read_word(self, address: int) -> int:
-        """Return the word at an address of this L1; takes one access."""
+        """Return the word at an address of this L1. Takes the time of one access."""
         self._processor.spend(self._processor.l1_access_ps)
         return self._processor.memory.word(address)
 
     def peek_word(self, address: int) -> int:
-        """Return a word of this L1 in no time: for :meth:`wait_until`, or with a call that takes time."""
+        """Return a word of this L1 in no time, for use in :meth:`wait_until` or next to a call that takes the time."""
         return self._processor.memory.word(address)
 
     def write_word(self, address: int, value: int) -> None:
-        """Set the word at an address of this L1; takes one access.
+        """Set the word at an address of this L1. Takes the time of one access.
 
         Raises:
-            KernelMisuse: if the value is no word.
+            KernelMisuse: if the value is not in 0 to 2**32 - 1.
         """
         if type(value) is not int or not 0 <= value < 2**32:
             raise KernelMisuse(f"{self._processor.name}: a word is a whole number from 0 to 2**32 - 1, not {value!r}")
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
 
     def write_bytes(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1; takes one access per 16 B."""
+        """Store bytes in this L1. Takes the time of one access per 16 B."""
         processor = self._processor
         processor.memory.check_write(address, len(data), processor.engine.now_ps, processor.name)
         processor.spend(processor.l1_access_ps * _accesses(len(data)))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
-        """Return bytes of this L1; takes one access per 16 B."""
+        """Return bytes of this L1. Takes the time of one access per 16 B."""
         self._processor.spend(self._processor.l1_access_ps * _accesses(nbytes))
         return self._processor.memory.read(address, nbytes)
 
     def peek(self, address: int, nbytes: int) -> bytes:
-        """Return bytes of this L1 in no time: for :meth:`wait_until`, or if another call takes the time."""
+        """Return bytes of this L1 in no time, for use in :meth:`wait_until` or if another call takes the time."""
         return self._processor.memory.read(address, nbytes)
 
     def store(self, address: int, data: bytes) -> None:
@@ -96,8 +96,8 @@ class Dataflow:
     # --- the NoC --------------------------------------------------------------------------------------------------
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
-        """Start to write ``nbytes`` of this L1 to a tile: one command per packet of the NoC. The bytes of a packet are
-        copied when its command has been issued.
+        """Start to write ``nbytes`` of this L1 to a tile, with one command per NoC packet. The bytes of a packet are
+        copied when the packet's command has been issued.
         """
         for done, part in self._packets(nbytes):
             self._issue()
@@ -109,7 +109,7 @@ class Dataflow:
         """Start to write one NoC packet, with a transaction id for :meth:`are_writes_sent`.
 
         Raises:
-            KernelMisuse: for an unknown transaction id, or more bytes than one packet has.
+            KernelMisuse: for an unknown transaction id, or more bytes than a packet may contain.
         """
         self._check_transaction_id(transaction_id)
         if len(self._packets(nbytes)) > 1:
@@ -119,20 +119,20 @@ class Dataflow:
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes, transaction_id)
 
     def are_writes_sent(self, transaction_id: int) -> bool:
-        """Whether the bytes of all writes of a transaction id have left this L1. Takes no time: use it in
-        :meth:`wait_until`, or with a call that takes time.
+        """Whether the bytes of all writes of a transaction id have left this L1. The call takes no time, so use this
+        method in :meth:`wait_until` or next to a call that takes time.
         """
         self._check_transaction_id(transaction_id)
         return not self._processor.unsent[transaction_id]
 
     def noc_async_read(self, source: NocAddress, destination: int, nbytes: int) -> None:
-        """Start to read ``nbytes`` of a tile into this L1: one command per packet of the NoC."""
+        """Start to read ``nbytes`` of a tile into this L1, with one command per NoC packet."""
         for done, part in self._packets(nbytes):
             self._issue()
             self._tiles.read(self._processor, source.core, source.address + done, destination + done, part)
 
     def noc_semaphore_inc(self, semaphore: NocAddress, increment: int) -> None:
-        """Start to add to a word of a tile. The increment arrives after the writes that were started before it.
+        """Start to add ``increment`` to a word of a tile. The increment arrives after all writes started earlier.
 
         Raises:
             KernelMisuse: if the increment is no whole number.
@@ -143,7 +143,7 @@ class Dataflow:
         self._tiles.increment(self._processor, semaphore.core, semaphore.address, increment)
 
     def noc_async_writes_flushed(self) -> None:
-        """Wait until the bytes of all writes have left this L1, in the time that they take on an idle NoC."""
+        """Wait until the bytes of all writes have left this L1; the departure time is computed for an idle NoC."""
         processor = self._processor
         processor.spend_until(processor.flushed_ps, "its writes to leave")
 
@@ -165,7 +165,7 @@ class Dataflow:
         self.write_word(address, value)
 
     def noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Wait until a semaphore in this L1 is ``value``."""
+        """Wait until a semaphore in this L1 equals ``value``."""
         memory = self._processor.memory
         self.wait_until(lambda: memory.word(address) == value, f"the semaphore at 0x{address:x} to be {value}")
 
@@ -177,8 +177,8 @@ class Dataflow:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def wait_until(self, is_so: Callable[[], bool], what: object) -> int:
-        """Poll until ``is_so()`` is true; it reads words of this L1 in no time. ``what``: the name of the wait, for the
-        report of a deadlock. Each poll takes ``poll_ns``, but polls that find nothing cost no event.
+        """Poll until ``is_so()``, which reads words of this L1 in no time, is true. ``what``: name of the wait, for the
+        report of a deadlock. Each poll takes ``poll_ns``; polls that find nothing need no simulation event.
 
         Returns:
             The number of polls.
@@ -186,7 +186,7 @@ class Dataflow:
         return self._wait(is_so, what, self._processor.memory.on_write)
 
     def owe_polls(self, polls: int) -> None:
-        """Owe the time of polls that find nothing: it is spent with the next command or wait."""
+        """Add the time of ``polls`` polls that find nothing to the time that the next command or wait spends."""
         self._processor.owed_ps += polls * self._processor.poll_ps
 
     def instructions(self, ns: float) -> None:
@@ -200,19 +200,19 @@ class Dataflow:
         self._processor.spend(ns_to_ps(ns))
 
     def spend_until(self, ns: float) -> None:
-        """Spend the time up to ``ns`` of simulated time on instructions."""
+        """Spend the time until simulated time ``ns`` on instructions."""
         self._processor.spend_until(ns_to_ps(ns), "a time")
 
     def owe(self, ns: float) -> None:
-        """Owe ``ns`` for instructions: the time is spent with the next command or wait."""
+        """Add ``ns`` for instructions to the time that the next command or wait spends."""
         self._processor.owed_ps += ns_to_ps(ns)
 
     def owe_noc_command(self) -> None:
-        """Owe the time of a NoC command whose effect another call has: it is spent with the next command or wait."""
+        """Add the time of a NoC command without effect to the time that the next command or wait spends."""
         self._processor.owed_ps += self._processor.noc_command_ps
 
     def get_timestamp_ns(self) -> float:
-        """Return the simulated time; reading it takes ``timer_ns``."""
+        """Return the simulated time in ns. The call takes ``timer_ns``."""
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
 

@@ -1,8 +1,8 @@
-"""Additional calls of a kernel of an Ethernet core: the link to the core at its other end. Names are the guide's.
+"""Calls of an Ethernet core's kernel for the core's link, besides those of ``Dataflow``. Names are as in the CCL guide.
 
 ``erisc_info.channels`` are the words of flow control of each channel, at the same address of every Ethernet core:
 ``bytes_sent``, ``receiver_ack``, ``src_id`` and a reserved word, 4 B each (``eth_channel_sync_t``). A sender sets
-``bytes_sent`` and sends the words after its payload; the receiver clears both when its buffer is free.
+``bytes_sent`` and sends the words after the payload; the receiver clears the words when the buffer is free.
 """
 
 import struct
@@ -22,9 +22,9 @@ FREE: Final = SYNC.pack(0, 0, 0, 0)
 
 
 class EthDataflow(Dataflow):
-    """Commands of an Ethernet core's processor. ``transmitter``: the sending end of its link; None without a link.
+    """Commands of an Ethernet core's processor. ``transmitter``: sending end of the core's link; None without a link.
 
-    ``info_base``: the address of ``erisc_info.channels``; the word after them is the source of acknowledgements.
+    ``info_base``: address of ``erisc_info.channels``; the word after this array is the source of acknowledgements.
     """
 
     def __init__(self, processor: Processor, tiles: Tiles, transmitter: Transmitter | None, info_base: int) -> None:
@@ -35,15 +35,15 @@ class EthDataflow(Dataflow):
     # --- commands -------------------------------------------------------------------------------------------------
 
     def eth_txq_is_busy(self, queue: int = 0) -> bool:
-        """Whether the queue takes no command now; takes one access."""
+        """Whether the queue accepts no command now. The call takes the time of one access to L1."""
         self._processor.spend(self._processor.l1_access_ps)
         return self._link.is_busy(queue)
 
     def eth_send_packet(self, queue: int, source_words: int, destination_words: int, words: int) -> None:
-        """Send words of 16 B from this L1 to the far core's L1. Wait while the queue is busy.
+        """Wait until the queue is not busy, then send ``words`` words of 16 B from this L1 to the far core's L1.
 
-        The sender gets no notice of departure or arrival: the source must not change before the receiver acknowledges
-        it.
+        The sender is not notified of departure or arrival: the source must not change before the receiver has
+        acknowledged the payload.
 
         Raises:
             KernelMisuse: on a core without a link, or for a queue that does not exist.
@@ -57,11 +57,11 @@ class EthDataflow(Dataflow):
         link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
-        """Send bytes over channel 0: see :meth:`eth_send_bytes_over_channel`."""
+        """Send ``nbytes`` over channel 0, as :meth:`eth_send_bytes_over_channel` does."""
         self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
 
     def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
-        """Send bytes, and then the channel's words of flow control in a second command."""
+        """Send ``nbytes`` and, in a second command, the channel's words of flow control."""
         self._send(source, destination, nbytes)
         sync = self.sync_address(channel)
         self.write_bytes(sync, SYNC.pack(nbytes, 0, 0, 0))
@@ -79,41 +79,41 @@ class EthDataflow(Dataflow):
 
     @property
     def ack_address(self) -> int:
-        """The address of the word that first acknowledgements are sent from, apart from the channels' words."""
+        """The address of the word from which :meth:`eth_receiver_channel_ack` sends, after all channels' words."""
         return self._info_base + CHANNELS * SYNC_BYTES
 
     # --- the sender's side of a channel ---------------------------------------------------------------------------
 
     def eth_is_receiver_channel_send_acked(self, channel: int) -> bool:
-        """Whether the receiver has the payload, so that the source here may be used again. Takes one poll."""
+        """Whether the receiver has the payload, so that the sender may reuse the source. Takes the time of a poll."""
         sent, ack = self._poll(channel)
         return sent == 0 or ack != 0
 
     def eth_is_receiver_channel_send_done(self, channel: int) -> bool:
-        """Whether the receiver's buffer is free again. Takes one poll."""
+        """Whether the receiver's buffer is free again. Takes the time of a poll."""
         return self._poll(channel)[0] == 0
 
     def eth_is_receiver_channel_done(self, channel: int) -> bool:
-        """Whether the receiver's buffer is free again: the name in the guide's teardown."""
+        """Alias of :meth:`eth_is_receiver_channel_send_done`, used in the guide's teardown."""
         return self.eth_is_receiver_channel_send_done(channel)
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_acked`."""
+        """Wait until :meth:`eth_is_receiver_channel_send_acked` is true."""
         self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
                         f"the receiver of channel {channel} to have its payload")  # fmt: skip
 
     def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_done`."""
+        """Wait until :meth:`eth_is_receiver_channel_send_done` is true."""
         self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
-        """Wait for :meth:`eth_is_receiver_channel_send_done` of channel 0."""
+        """Wait until :meth:`eth_is_receiver_channel_send_done` is true for channel 0."""
         self.eth_wait_for_receiver_channel_done(0)
 
     # --- the receiver's side --------------------------------------------------------------------------------------
 
     def eth_bytes_are_available_on_channel(self, channel: int) -> bool:
-        """Whether a payload has arrived. Takes one poll."""
+        """Whether a payload has arrived on a channel. Takes the time of a poll."""
         return self._poll(channel)[0] != 0
 
     def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
@@ -125,12 +125,12 @@ class EthDataflow(Dataflow):
         self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
-        """Acknowledge the payload to the sender. ``ack_address``: the word of this L1 that is sent."""
+        """Acknowledge the payload to the sender. ``ack_address``: address in this L1 of the word to send."""
         self.write_bytes(ack_address, SYNC.pack(self._sent(channel), 1, 0, 0))
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 
     def eth_receiver_channel_done(self, channel: int) -> None:
-        """Clear the channel's words here, and send them: the sender sees that the buffer is free."""
+        """Report a free buffer to the sender: clear the channel's words of flow control, and send the words."""
         sync = self.sync_address(channel)
         self.write_bytes(sync, FREE)
         self._send(sync, sync, SYNC_BYTES)
@@ -138,19 +138,19 @@ class EthDataflow(Dataflow):
     # --- the guide's names for calls of the NoC that may switch to the firmware -----------------------------------
 
     def run_routing(self) -> None:
-        """Let the base firmware serve the link; takes one poll."""
+        """Let the base firmware serve the link. Takes the time of a poll."""
         self._processor.spend(self._processor.poll_ps)
 
     def eth_noc_async_write_barrier(self) -> None:
-        """Wait as ``noc_async_write_barrier`` does."""
+        """Alias of :meth:`noc_async_write_barrier`."""
         self.noc_async_write_barrier()
 
     def eth_noc_async_read_barrier(self) -> None:
-        """Wait as ``noc_async_read_barrier`` does."""
+        """Alias of :meth:`noc_async_read_barrier`."""
         self.noc_async_read_barrier()
 
     def eth_noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Wait as ``noc_semaphore_wait`` does."""
+        """Alias of :meth:`noc_semaphore_wait`."""
         self.noc_semaphore_wait(address, value)
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Transmitting side of an Ethernet core, and the message that crosses its link: bytes for the far core's memory."""
+"""Transmitting side of an Ethernet core, and the message that crosses the core's link: bytes for the far core's L1."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from sipsim.records.report import LinkUse
 
 @packet_kind
 class EthWrite(Packet, tag=20):
-    """Bytes that are written to ``address`` of the far core's L1, all at once when the message arrives."""
+    """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival."""
 
     address: Address
     data: Data
@@ -24,20 +24,19 @@ class EthWrite(Packet, tag=20):
 
 Ps = int
 WORD_BYTES = 16
-"""Addresses and sizes of Ethernet commands are multiples of this number of bytes."""
+"""Word of Ethernet commands in bytes; addresses and sizes are multiples of a word."""
 
 
 class Transmitter:
     """Sending end of a link between two Ethernet cores, on ``core``. ``name``: the link's name.
 
-    Commands enter a queue, take the link, and arrive without a notice. A message takes the wire
-    (:mod:`sipsim.chips.tensix.transmit_queue`), and each of the two Ethernet subsystems copies it between L1 and its
-    own memory, one message at a time and in order. The model places both copies after the wire: a single message takes
-    the same time, and the slowest of the three bounds the rate in any order. The far core sees a message only when its
-    last byte is in L1. All times are known when a command is taken, so a message costs one event.
-
-    ``send(arrival_ps, message)`` delivers to the far core's L1, which is as large as this core's. ``delays``: jitter of
-    messages and of :meth:`send_between`, None: none.
+    Commands enter a queue, are sent, and arrive without a notice to the sender. A message occupies the wire
+    (:mod:`sipsim.chips.tensix.transmit_queue`), and the Ethernet subsystem at each end copies the message between L1
+    and the subsystem's buffer, one message at a time and in order. The model places both copies after the wire, which
+    changes neither the time of a single message nor the rate, as the slowest of wire and copies bounds the rate. The
+    far core sees a message when the last byte is in L1. All times are known at the command, so a message needs one
+    simulation event. ``send(arrival_ps, message)`` delivers to the far core's L1, which is as large as this core's.
+    ``delays``: jitter of messages and jitter of :meth:`send_between`, None without jitter.
     """
 
     def __init__(
@@ -65,17 +64,17 @@ class Transmitter:
         self.bytes_sent = self._commands = self._words_bytes = 0
 
     def is_busy(self, queue: int) -> bool:
-        """Whether a transmit queue takes no command now.
+        """Whether a transmit queue accepts no command now.
 
         Raises:
-            KernelMisuse: for a queue that kernels do not have.
+            KernelMisuse: for a queue other than 0, the only queue of kernels.
         """
         if queue != 0:
             raise KernelMisuse(f"core {self.core}: there is no transmit queue {queue}; kernels have queue 0")
         return self._queue.is_busy(self._engine.now_ps)
 
     def free_at_ps(self) -> Ps:
-        """Return the time from which the queue takes a command."""
+        """Return the earliest time, from now on, at which the queue accepts a command."""
         return self._queue.free_at_ps(self._engine.now_ps)
 
     def all_started_ps(self, now_ps: Ps) -> Ps:
@@ -83,9 +82,9 @@ class Transmitter:
         return self._queue.all_started_ps(now_ps)
 
     def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
-        """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Only one sender
-        may call this. ``stored_bytes``: the most bytes of the message that each subsystem stores before it forwards
-        them.
+        """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Each link may
+        have only one caller of this method. ``stored_bytes``: the most bytes of the message that each subsystem stores
+        before forwarding.
 
         Returns:
             The time at which the last byte has left.
@@ -97,7 +96,7 @@ class Transmitter:
         return times.tail_left_ps
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
-        """Submit a short command, at ``time_ps``, now or later, to the queue that the other commands do not use."""
+        """Submit a short command at ``time_ps``, now or later, to the second queue, which no other method uses."""
         self._count(len(data))
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
@@ -113,12 +112,12 @@ class Transmitter:
         self._send(arrival_ps, EthWrite(destination, data))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
-        """Submit a command to a queue: copy ``nbytes`` from ``source`` in this L1 now, for ``destination`` in the far
+        """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
         L1.
 
         Raises:
             MemoryAccessError: for an address outside of L1.
-            KernelMisuse: for a busy queue, or one that kernels do not have.
+            KernelMisuse: for a busy queue, or a queue other than 0.
         """
         self._memory.check(destination, nbytes)
         message = EthWrite(destination, self._memory.read(source, nbytes))
@@ -150,7 +149,7 @@ class Transmitter:
         if times.loss is not None:
             self._losses.add(times.loss, nbytes, message)
             return
-        # Most of a long message is copied while it is on the wire, which is no faster: one store remains.
+        # Most of a long message is copied while the rest is on the wire, as copies are no slower: one store remains.
         copy_ps = 0 if self._copy_bps is None else drain_ps(min(nbytes, stored_bytes), self._copy_bps)
         self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
         self._written_ps = max(self._written_ps, self._read_ps) + copy_ps

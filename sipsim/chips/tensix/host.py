@@ -37,7 +37,7 @@ SEMAPHORE_AREA = 4096
 
 @checked("tt")
 class Metal:
-    """Interface of a host program to one chip; ``rank`` of ``world_size`` chips. Its calls for tensors are those of
+    """Interface of a host program to chip ``rank`` of ``world_size`` chips. For the calls on tensors see
     :class:`~sipsim.chips.tensix.ccl.operations.Collectives`.
     """
 
@@ -86,7 +86,7 @@ class Metal:
         return list(self._plan.floor_plan.dram)
 
     def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
-        """Return the Ethernet cores that have a link, by channel; ``skip_reserved``: without the dispatcher's."""
+        """Return the Ethernet cores that have a link, by channel. ``skip_reserved``: omit the dispatcher's cores."""
         ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
         channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
         return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]
@@ -104,8 +104,8 @@ class Metal:
         return link.far_sip, cores[link.far_channel]
 
     def ethernet_cores_to(self, rank: Within, skip_reserved: bool = True) -> list[Core]:
-        """Return the Ethernet cores whose links lead to a chip. The far end of entry ``i`` is entry ``i`` of that
-        chip's list for this chip.
+        """Return the Ethernet cores whose links lead to chip ``rank``. The link of entry ``i`` ends at entry ``i`` of
+        the list that chip ``rank`` gets for this chip.
 
         Raises:
             KernelMisuse: for an unknown rank.
@@ -118,7 +118,7 @@ class Metal:
         """Return the channel of an Ethernet core.
 
         Raises:
-            KernelMisuse: if the tile is no Ethernet core.
+            KernelMisuse: if the tile is not an Ethernet core.
         """
         self._check_kind(core, "has no channel; give an Ethernet core", Kind.ETHERNET)
         return int(self._plan.floor_plan.ethernet.index(core))
@@ -132,7 +132,7 @@ class Metal:
         return int(self._plan.graph.nearer(src, dst))
 
     def drain_ns(self, core: Core, nbytes: int) -> float:
-        """Return the time of ``nbytes`` at the rate of an Ethernet core's link, without framing."""
+        """Return the time in ns of ``nbytes`` at the bandwidth of an Ethernet core's link, without framing."""
         link = self._plan.links[self.rank][self.channel_of(core)]
         return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
 
@@ -150,7 +150,7 @@ class Metal:
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def set_word(self, core: Core, address: Natural, value: Within) -> None:
-        """Set a word of a tile, such as a semaphore before a program starts."""
+        """Set a 32-bit word of a tile, such as a semaphore before a program starts."""
         self.write(core, address, whole("value", value, 0, MOST_OF_WORD).to_bytes(ATOMIC_BYTES, "little"))
 
     def write(self, core: Core, address: Natural, data: bytes) -> None:
@@ -164,11 +164,11 @@ class Metal:
         return data
 
     def declare_result(self, core: Core, address: Natural, nbytes: Natural, name: str = "") -> None:
-        """Declare bytes of a tile as a result at the end of the run. ``ahbm-races`` compares the declared results;
-        without any, all memory of programs in workers and in DRAM.
+        """Declare bytes of a tile as a result at the end of the run. ``ahbm-races`` compares the declared results or,
+        without declarations, the memory of programs in workers and DRAM.
 
         Raises:
-            KernelMisuse: for a name that another result has.
+            KernelMisuse: if another result has this name.
         """
         if not isinstance(name, str):
             raise KernelMisuse(f"name={name!r}: give a text")
@@ -189,7 +189,7 @@ class Metal:
         args: tuple[Any, ...] = (),
         is_server: bool = False,
     ) -> None:
-        """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
+        """Add ``kernel(*args, dataflow)`` on a tile to a program. The default ``config`` is processor 0 and NoC 0.
 
         Raises:
             KernelMisuse: if the tile runs no kernels, or ``config`` does not fit the tile.
@@ -211,7 +211,7 @@ class Metal:
         program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
 
     def create_semaphore(self, program: Program, core: Core, initial: Within = 0) -> int:
-        """Allocate a semaphore of a tile that is ``initial`` when the program starts, and return its address.
+        """Allocate a semaphore of a tile, with the value ``initial`` when the program starts; return the address.
 
         Raises:
             KernelMisuse: if the tile has no room, or a word cannot hold ``initial``.
@@ -229,8 +229,8 @@ class Metal:
         is_merged: bool = True,
     ) -> EriscDataMoverBuilder:
         """Make a builder of an ERISC data mover whose buffers have as many whole pages as the L1 of an Ethernet core
-        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: a payload and its
-        ``bytes_sent`` are sent in one command, else in two.
+        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: whether a payload and
+        the word ``bytes_sent`` are sent in one command instead of two.
 
         Raises:
             KernelMisuse: for channels or pages that do not fit, or an unknown termination.
@@ -254,12 +254,12 @@ class Metal:
         columns: Natural = 0,
         spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
-        """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
-        ``columns``) of ``chips``, or ``neighbor`` for a line whose routers do not forward. Every chip of the fabric
-        calls this. ``num_links``: parallel links. ``revision``: of the protocol, the newest by default.
-        ``payload_bytes``: of the longest packet. ``spare_slots``: routers near a dateline (``dateline``, ``upstream``,
-        ``adjacent``) whose idle channels give their slots to others; a channel is idle if no packet makes a whole turn.
-        With ``upstream`` or ``adjacent``, no packet may make one.
+        """Open a fabric: start routers on the Ethernet cores of links between neighbours. Every chip of the fabric must
+        call this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
+        not forward. ``chips``: ranks in order. ``num_links``: parallel links. ``revision``: protocol revision, by
+        default the newest. ``payload_bytes``: largest payload. ``spare_slots``: roles of routers near a dateline
+        (``dateline``, ``upstream``, ``adjacent``) whose idle channels give their slots to others. With ``upstream`` or
+        ``adjacent``, no packet may make a whole turn of the ring.
 
         Raises:
             KernelMisuse: if an argument does not fit these chips.
@@ -297,7 +297,7 @@ class Metal:
         self._chip.wait_for_kernels()
 
     def now_ns(self) -> float:
-        """Return the simulated time."""
+        """Return the simulated time in ns."""
         return float(self._chip.session.engine.now_ps / PS_PER_NS)
 
     def _ranks(self, chips: Any) -> list[int]:

@@ -1,20 +1,20 @@
-"""Random latencies within ranges, drawn from a seed, so that a race search reaches orders that a plain run does not.
+"""Random latencies, drawn from a seed, by which a race search reaches event orders that a plain run does not.
 
-A draw is a hash of (seed, place, number): the place is a direction of a link, a NoC path from tile to tile, or a
-processor, and the number counts the draws of this place. So a draw depends only on what is simulated: it is equal with
-every engine, on every machine, and after a restart.
+A draw is a hash of (seed, place, number). The place is a direction of a link, a NoC path from tile to tile, or a
+processor; the number counts the draws of this place. So draws are equal with every engine, on every machine, and after
+a restart.
 
 Jitter only adds latency. So every bound of the conservative synchronisation still holds:
 
-* A message on a link would arrive at ``a`` without its draw, where ``a`` is at least the time of its command plus the
+* Without a draw, a message on a link arrives at a time ``a``, which is at least the time of the command plus the
   channel's lookahead, and at least the promised bound plus the pair's least delay (``Session.emit`` checks both). With
-  the draw it arrives at ``max(a + draw, arrival of the message before) >= a``, so both still hold.
+  a draw, the message arrives at ``max(a + draw, arrival of the message before) >= a``, so both bounds still hold.
 * Lookahead, reactions and promises are least times, derived without jitter. A chip whose NoC commands and kernels start
-  later sends no sooner: each event is 0 or more after its cause, and the least times allow any delay.
+  later does not send earlier, as no event precedes its cause.
 
 Jitter keeps the orders that hardware keeps: messages of one queue of a link arrive in the order of their sends, and
-commands of one tile to another on one NoC start in the order of their issue. All other orders may change. A wait for
-departed writes (``noc_async_writes_flushed``) ignores their draws, as if these were delays on the path.
+commands of one tile to another on one NoC start in the order of their issue. All other orders may change. A wait until
+writes have left (``noc_async_writes_flushed``) ignores draws, as if a draw delayed the write on the path.
 """
 
 from hashlib import blake2b
@@ -28,7 +28,7 @@ NUMBER_BYTES = 8
 
 
 class Draws:
-    """Draws of one place: times from 0 to ``most_ps``, uniformly distributed."""
+    """Random times of one place, uniformly distributed from 0 to ``most_ps``."""
 
     def __init__(self, seed: int, place: str, most_ps: Ps) -> None:
         self._key = blake2b(f"jitter {seed} {place}".encode()).digest()
@@ -36,7 +36,7 @@ class Draws:
         self._number = 0
 
     def next_ps(self) -> Ps:
-        """Return the next draw."""
+        """Return the next random time."""
         number = self._number.to_bytes(NUMBER_BYTES, "big")
         self._number += 1
         drawn = blake2b(number, key=self._key, digest_size=NUMBER_BYTES).digest()
@@ -44,20 +44,20 @@ class Draws:
 
 
 class Delays:
-    """Delays of one place that keep the order of its times."""
+    """Random delays of the events at one place, without a change of their order."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
         self._last_ps: Ps = 0
 
     def later_ps(self, time_ps: Ps) -> Ps:
-        """Return ``time_ps`` plus a draw, but no less than the last returned time."""
+        """Return ``time_ps`` plus a random delay, but not less than the last returned time."""
         self._last_ps = max(self._last_ps, time_ps + self._draws.next_ps())
         return self._last_ps
 
 
 class Jitter:
-    """Draws of all places of SIP ``sip``."""
+    """Random delays at all places of SIP ``sip``."""
 
     def __init__(self, seed: int, params: JitterParams, sip: int) -> None:
         self._seed = seed
@@ -69,7 +69,7 @@ class Jitter:
 
     @classmethod
     def of(cls, params: JitterParams, sip: int) -> "Jitter | None":
-        """Return the jitter of a SIP; None without a seed."""
+        """Return the jitter of a SIP, or None without a seed."""
         return None if params.seed is None else cls(params.seed, params, sip)
 
     def of_link(self, channel: int) -> Delays:
@@ -77,11 +77,11 @@ class Jitter:
         return Delays(self._draws(f"link {channel}", self._link_ps))
 
     def of_credits(self, channel: int) -> Delays:
-        """Return the delays of the credits that routers send on an Ethernet channel, in a queue apart from messages."""
+        """Return the delays of the credits that a router sends on an Ethernet channel, in a queue without messages."""
         return Delays(self._draws(f"link {channel} credits", self._link_ps))
 
     def noc_delay_ps(self, noc: int, src: Core, dst: Core, now_ps: Ps, delay_ps: Ps = 0) -> Ps:
-        """Return the delay from now until a NoC transfer between two tiles starts, ``delay_ps`` without jitter."""
+        """Return the delay from now until a NoC transfer starts: ``delay_ps`` plus jitter, in the path's order."""
         path = self._paths.get((noc, src, dst))
         if path is None:
             draws = self._draws(f"noc {noc} {src} {dst}", self._noc_ps)

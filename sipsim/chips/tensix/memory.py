@@ -1,4 +1,4 @@
-"""Memory of one tile: bytes, callbacks of waiting tasks, and the ranges that a transmission still reads."""
+"""Memory of one tile: bytes, callbacks of waiting tasks, and the ranges from which a transmission still reads."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -12,13 +12,13 @@ PAGE_BYTES = 2**16
 NEVER_PS = 2**62
 Ps = int
 Note = Callable[[str], None]
-"""Callback with the writer of the bytes."""
+"""Callback after a write; the argument is the writer's name."""
 FAR_END = "the far end of its link"
-"""The writer of bytes that arrive over the link."""
+"""The writer's name for bytes that arrive over the link."""
 
 
 class Pin:
-    """Range that ``reader`` reads until ``until_ps``, once this time is known."""
+    """Range that ``reader`` reads, so that no write may change it before ``until_ps``; NEVER_PS: not yet known."""
 
     __slots__ = ("end", "first", "reader", "until_ps")
 
@@ -30,10 +30,10 @@ class Pin:
 
 
 class TileMemory:
-    """Memory of ``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
+    """Memory of one tile, ``nbytes`` large, with the bytes 0 at first. ``name``: the memory's name in messages.
 
-    ``on_write``: callbacks after each write. ``reserved``: the addresses of a router, which no packet may write.
-    ``last_arrival``: the first address of the last message that arrived over the link; -1: none.
+    ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
+    ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -62,7 +62,7 @@ class TileMemory:
 
         Raises:
             MemoryAccessError: for a range outside of the memory.
-            SourceReused: for a range that a transmission reads.
+            SourceReused: for a range from which a transmission still reads.
         """
         self.check_write(address, len(data), now_ps, writer)
         self._bytes.write(address, data)
@@ -84,7 +84,7 @@ class TileMemory:
         del self._notes[address]
 
     def clear(self, address: int, nbytes: int) -> None:
-        """Set the bytes that earlier programs left in a new area to 0, without notifying watches."""
+        """Set a range to 0, to remove bytes of earlier programs. Watches and waiting tasks are not notified."""
         self._bytes.write(address, bytes(nbytes))
 
     def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
@@ -92,28 +92,28 @@ class TileMemory:
 
         Raises:
             MemoryAccessError: for a range outside of the memory.
-            SourceReused: for a range that a transmission reads.
+            SourceReused: for a range from which a transmission still reads.
         """
         self.check(address, nbytes)
         if self._pins:
             self._check_pins(address, nbytes, now_ps, writer)
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
-        """Forbid writes into a range until its ``until_ps``, which the reader sets."""
+        """Forbid writes into a range, and return the pin, whose ``until_ps`` the reader sets."""
         self._drop_pins(now_ps)
         pin = Pin(address, address + nbytes, reader)
         self._pins.append(pin)
         return pin
 
     def word(self, address: int) -> int:
-        """Return the word at an address."""
+        """Return the 32-bit word at an address."""
         return int.from_bytes(self.read(address, 4), "little")
 
     def check(self, address: int, nbytes: int) -> None:
-        """Check that a range is inside of the memory.
+        """Check that a range is inside the memory.
 
         Raises:
-            MemoryAccessError: if it is not.
+            MemoryAccessError: if the range is not inside.
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
@@ -123,7 +123,7 @@ class TileMemory:
         return address < self.reserved.stop and self.reserved.start < address + nbytes
 
     def pages(self) -> list[tuple[int, bytes]]:
-        """Return the pages with bytes other than 0, in order, for digests."""
+        """Return the number and the bytes of each page that is not all 0, in order, for digests."""
         return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if any(data)]
 
     def _drop_pins(self, now_ps: Ps) -> None:

@@ -1,4 +1,4 @@
-"""The two NoCs of a chip: the places of its tiles, and the routes on their tori."""
+"""The two NoCs of a chip: the coordinates of the tiles, and the routes on both tori."""
 
 from enum import Enum
 from itertools import pairwise
@@ -18,7 +18,7 @@ class Kind(Enum):
 
 
 class Core(NamedTuple):
-    """Tile by its coordinates; both NoCs use those of NoC 0."""
+    """Coordinates of a tile on NoC 0, also used for NoC 1."""
 
     x: int
     y: int
@@ -28,9 +28,9 @@ class Core(NamedTuple):
 
 
 class FloorPlan:
-    """Floor plan of a chip. ``kinds``: of each tile that has a memory.
+    """Floor plan of a chip. ``kinds``: the kind of each tile that has a memory.
 
-    ``ethernet``, ``dram``: cores by channel. ``workers``: row by row.
+    ``ethernet``, ``dram``: tiles in the order of their channels. ``workers``: Tensix tiles, row by row.
     """
 
     def __init__(self, params: ChipParams) -> None:
@@ -48,7 +48,7 @@ class FloorPlan:
         }
 
     def problem(self) -> str:
-        """Return the reason why the tiles do not fit on the NoC; empty if they fit."""
+        """Return why the tiles do not fit on the NoC, or an empty text if all tiles fit."""
         noc, every = self.params.noc, [*self.workers, *self.ethernet, *self.dram]
         if len(every) != len(self.kinds):
             twice = next(core for core in every if every.count(core) > 1)
@@ -69,7 +69,7 @@ class NocFraming(Framing):
         self._packet_bytes = flit_bytes * packet_flits
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Return the bytes of whole flits: those of the payload and one header per packet."""
+        """Return the bytes on the wire: whole flits for the payload, and one header flit per packet."""
         flits = -(-payload_bytes // self._flit_bytes) + -(-payload_bytes // self._packet_bytes)
         return flits * self._flit_bytes
 
@@ -78,9 +78,9 @@ class NocGraph:
     """Routes of both NoCs, as edges of a :class:`~sipsim.fabric.flows.FlowFabric`.
 
     NoC 0 leads to the right, then down; NoC 1 leads up, then to the left (tt-isa-documentation, RoutingPaths). A packet
-    turns at most once. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
-    ``niu_cycles`` out of the last router. Its flits follow, one per cycle (cut-through), after one header flit per
-    ``packet_flits``. Nodes: routers ``noc0`` and ``noc1`` by place, ``tile`` by place.
+    turns at most once. The head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
+    ``niu_cycles`` out of the last router. One flit follows per cycle (cut-through); each packet of ``packet_flits`` has
+    one header flit in front. Nodes: routers ``noc0`` and ``noc1``, and ``tile``, each with its coordinates.
     """
 
     def __init__(self, params: ChipParams) -> None:
@@ -96,8 +96,8 @@ class NocGraph:
         self._nearer: dict[tuple[Core, Core], int] = {}
 
     def data_route(self, noc: int, src: Core, dst: Core) -> Route:
-        """Return the route for bytes that are read from the first tile and written to the second: :meth:`between`, and
-        the DRAM channels of these tiles.
+        """Return the route of bytes that are read from tile ``src`` and written to tile ``dst``: the route
+        :meth:`between` the tiles, plus the DRAM channel of each tile that has one.
         """
         route = self._data_routes.get((noc, src, dst))
         if route is None:
@@ -110,28 +110,28 @@ class NocGraph:
         return route
 
     def between(self, noc: int, src: Core, dst: Core) -> Route:
-        """Return the route of a NoC from one tile to another; the same object at every call."""
+        """Return the route of a NoC from one tile to another. Repeated calls return the same object."""
         route = self._routes.get((noc, src, dst))
         if route is None:
             route = self._routes[noc, src, dst] = self._route(noc, src, dst)
         return route
 
     def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
-        """Return the time of a word or less on an idle NoC. Cached per route, as only few sizes occur."""
+        """Return the time of ``nbytes``, at most a word, on an idle NoC, in ps. Cached, as few sizes occur."""
         found = self._words_ps.get((noc, src, dst, nbytes))
         if found is None:
             found = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
         return found
 
     def nearer(self, src: Core, dst: Core) -> int:
-        """Return the NoC with the shorter path."""
+        """Return the number of the NoC, 0 or 1, with the shorter path between two tiles."""
         found = self._nearer.get((src, dst))
         if found is None:
             found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
         return found
 
     def hops(self, noc: int, src: Core, dst: Core) -> int:
-        """Return the number of hops between routers."""
+        """Return the number of hops of a NoC between the routers of two tiles."""
         dx, dy = self._distance(noc, src, dst)
         return dx + dy
 

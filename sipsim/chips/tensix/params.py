@@ -15,7 +15,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """Both NoCs: ``width`` x ``height`` routers each, a torus with one direction per dimension that all tiles share."""
+    """Both NoCs. Each NoC is a unidirectional torus of ``width`` x ``height`` routers; all tiles are on both NoCs."""
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]
@@ -26,8 +26,8 @@ class NocParams(Section, frozen=True):
 
 
 class TensixParams(Section, frozen=True):
-    """Worker tiles: all of ``columns`` x ``rows``. ``l1_KiB``: the memory of each; kernels use it from ``kernel_base``
-    on. ``processors``: those that move data.
+    """Worker tiles at all crossings of ``columns`` and ``rows``. ``l1_KiB``: memory per tile; kernels may use addresses
+    from ``kernel_base`` on. ``processors``: number of data movement processors per tile.
     """
 
     columns: tuple[Span, ...]
@@ -38,12 +38,12 @@ class TensixParams(Section, frozen=True):
 
 
 class EthernetParams(Section, frozen=True):
-    """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each; kernels use it from ``kernel_base`` on.
+    """Ethernet cores: ``cores`` by channel, ``l1_KiB`` of memory each; kernels may use addresses from ``kernel_base``.
 
-    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: the rate of each of a
-    link's two Ethernet subsystems, between L1 and the wire; null: copies take no time. The far core sees a message when
-    all of it is in L1. ``copy_bytes``: the buffer of a subsystem, which copies a longer message in parts while the wire
-    carries the rest.
+    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: rate in GB/s at which the
+    Ethernet subsystem at either end of a link copies between L1 and the wire; if null, copies take no time. The far
+    core sees a message when the whole message is in L1. ``copy_bytes``: buffer size of a subsystem; a longer message is
+    copied in parts while the wire carries the rest.
     """
 
     cores: tuple[Coordinate, ...]
@@ -55,7 +55,7 @@ class EthernetParams(Section, frozen=True):
 
 
 class DramParams(Section, frozen=True):
-    """DRAM channels, each reached at one tile: ``cores`` by channel; rate and latency per channel."""
+    """DRAM channels. ``cores``: the tile of each channel; ``GBps``, ``latency_ns``: rate and latency per channel."""
 
     cores: tuple[Coordinate, ...]
     channel_MiB: PositiveInt
@@ -64,8 +64,8 @@ class DramParams(Section, frozen=True):
 
 
 class RiscParams(Section, frozen=True):
-    """Costs of a core that runs a kernel: of a NoC command, of an Ethernet command, of each poll of a word, of an
-    access to L1, and of a read of the timer.
+    """Costs of a core that runs a kernel: per NoC command, per Ethernet command, per poll of a word, per access to L1
+    and per read of the timer.
     """
 
     noc_command_ns: Ns
@@ -76,8 +76,8 @@ class RiscParams(Section, frozen=True):
 
 
 class DataMoverParams(Section, frozen=True):
-    """Costs of a data mover's visit that finds work, besides its calls: at a sender channel for a payload to send, at a
-    receiver channel for one that has arrived.
+    """Costs of a data mover's visit to a channel, besides the calls in the visit: to a sender channel with a payload to
+    send, and to a receiver channel with an arrived payload.
     """
 
     sender_visit_ns: Ns
@@ -85,9 +85,9 @@ class DataMoverParams(Section, frozen=True):
 
 
 class RouterCosts(Section, frozen=True):
-    """Costs of a router's processor. ``round_ns``: per round of its loop. ``look_ns``: per poll of a channel without
-    work, and before each visit. At a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns``
-    after it, ``credit_ns`` to handle the slots that the far end has freed. At a receiver channel: ``forward_ns`` before
+    """Costs of a router's processor. ``round_ns``: per round of the polling loop. ``look_ns``: per poll of a channel,
+    with or without work. At a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns`` after
+    the command, ``credit_ns`` to handle slots that the far end has freed. At a receiver channel: ``forward_ns`` before
     the first NoC command of a packet, ``further_ns`` before each further command, ``completion_ns`` to report free
     slots, ``ack_ns`` for a first-level acknowledgement.
     """
@@ -104,7 +104,7 @@ class RouterCosts(Section, frozen=True):
 
 
 class FlowControl(Enum):
-    """Signal by which a sender learns that its slots are free."""
+    """Signal by which a receiver reports free slots to the sender."""
 
     SYNC_WORD = "sync_word"
     COMPLETIONS = "completions"
@@ -112,7 +112,7 @@ class FlowControl(Enum):
 
 
 class Avoidance(Enum):
-    """Method that keeps a ring from a deadlock."""
+    """Method that avoids deadlocks on a ring of chips."""
 
     NONE = "none"
     DATELINE = "dateline"
@@ -120,17 +120,17 @@ class Avoidance(Enum):
 
 
 class Slots(Section, frozen=True):
-    """Slots of each sender and each receiver channel."""
+    """Number of slots per sender channel and per receiver channel."""
 
     sender: PositiveInt
     receiver: PositiveInt
 
 
 class RevisionParams(Section, frozen=True):
-    """Revision of the fabric's protocol. ``flow_control``: first-level acknowledgements exist only on rings. ``slots``:
-    choices, the first that fits is used; ``mesh_slots``: the choices of meshes, if they differ. ``spare_slots``: the
-    choices of routers near a dateline, whose idle channels have no slots; empty if the slots stay unused. ``costs``:
-    null if they are the fabric's.
+    """Revision of the fabric's protocol. First-level acknowledgements exist only on rings. ``slots``: slot counts in
+    order of preference; the first that fits into L1 is used. ``mesh_slots``: slot counts for meshes, if different.
+    ``spare_slots``: slot counts for routers near a dateline, whose idle channels have no slots; empty if the slots of
+    idle channels stay unused. ``costs``: costs of this revision's routers; null for the costs of the fabric.
     """
 
     flow_control: FlowControl
@@ -142,15 +142,15 @@ class RevisionParams(Section, frozen=True):
     costs: RouterCosts | None = None
 
     def choices(self, is_mesh: bool) -> tuple[Slots, ...]:
-        """Return the choices of slots of a fabric; the first that fits is used."""
+        """Return the slot counts to try for a fabric, in order of preference; the first that fits into L1 is used."""
         return self.mesh_slots if is_mesh and self.mesh_slots else self.slots
 
 
 class FabricParams(Section, frozen=True):
-    """Fabric of data movers. ``payload_bytes``: of a packet, by default; ``most_payload_bytes``: the longest.
-    ``transaction_ids``: packets of a receiver channel whose NoC writes are under way. ``copy_bytes``: bytes of a packet
-    that each Ethernet subsystem stores. ``mux_visit_ns``: of a mux, per packet. ``one_server``: one processor serves
-    all channels of a router; else each channel has one. ``revisions``: the last is the default.
+    """Fabric of data movers. ``payload_bytes``, ``most_payload_bytes``: default and maximum of a packet's payload.
+    ``transaction_ids``: the most packets per receiver channel with NoC writes in progress. ``copy_bytes``: bytes of a
+    packet that each Ethernet subsystem stores. ``mux_visit_ns``: cost of a mux per packet. ``one_server``: whether one
+    processor serves all channels of a router, or one per channel. ``revisions``: the last revision is the default.
     """
 
     payload_bytes: PositiveInt
@@ -164,8 +164,8 @@ class FabricParams(Section, frozen=True):
 
 
 class JitterParams(Section, frozen=True):
-    """Random delays from 0 to these maxima, if there is a ``seed``: of the arrival of an Ethernet message, of the start
-    of a NoC command, of the start of a kernel.
+    """Largest random delays: of the arrival of an Ethernet message (``link_ns``), the start of a NoC command
+    (``noc_ns``) and the start of a kernel (``start_ns``). Without a ``seed`` nothing is delayed.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
@@ -175,19 +175,19 @@ class JitterParams(Section, frozen=True):
 
 
 class LaunchParams(Section, frozen=True):
-    """Start of host programs. ``start_skew_ns``: by rank, the delay of its start."""
+    """Start of host programs. ``start_skew_ns``: by rank, the delay until the rank's host program starts."""
 
     start_skew_ns: dict[str, Ns]
 
 
 class CclParams(Section, frozen=True):
-    """Collective operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: the later
-    start of all chips but chip 0, in benches of one call. ``page_ns``: per page that a worker sends or writes, besides
-    its commands. ``add_GBps``: the rate at which a worker adds pages. ``packet_bytes``: of a packet's payload.
-    ``read_packets``: that a reader reads at once; ``buffer_packets``: that its buffer holds. ``chunks_per_sync``:
-    packets of a relay between increments of its semaphore. ``direct_bytes``: the largest tensor for which a
-    reduce-scatter on a ring is direct. ``copier_bytes``: the smallest share of a link for which a separate worker
-    copies the chip's own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
+    """Collective operations on the fabric. ``launch_ns``: time from a call until its kernels begin. ``skew_ns``: delay
+    of all chips after chip 0, in benches of one call. ``page_ns``: cost per page that a worker sends or writes, besides
+    the commands. ``add_GBps``: rate in GB/s at which a worker adds pages. ``packet_bytes``: payload of a packet.
+    ``read_packets``: packets that a reader reads at once. ``buffer_packets``: capacity of the reader's buffer.
+    ``*_chunks_per_sync``: packets of a relay between increments of the relay's semaphore. ``direct_bytes``: largest
+    tensor for which a reduce-scatter on a ring is direct. ``copier_bytes``: smallest share of a link for which a second
+    worker copies the chip's slice; null if none does. ``has_barrier``: whether all chips of a fabric begin together.
     """
 
     launch_ns: Ns
@@ -204,12 +204,12 @@ class CclParams(Section, frozen=True):
     has_barrier: bool
 
     def chunks_per_sync(self, is_ring: bool) -> int:
-        """Return the packets between increments for a relay of a long message."""
+        """Return the number of packets between a relay's semaphore increments in a long message."""
         return self.ring_chunks_per_sync if is_ring else self.line_chunks_per_sync
 
 
 class ChipParams(Section, frozen=True):
-    """Chip. ``clock_MHz``: of NoCs and cores."""
+    """Parameters of a chip. ``clock_MHz``: clock of the NoCs and cores."""
 
     clock_MHz: Annotated[float, Meta(ge=1, le=1e5)]
     noc: NocParams
@@ -224,10 +224,10 @@ class ChipParams(Section, frozen=True):
     ccl: CclParams
 
     def cycles_ps(self, cycles: int) -> int:
-        """Return the time of ``cycles`` of the clock."""
+        """Return the time of ``cycles`` clock cycles in ps."""
         return ns_to_ps(cycles * 1000 / self.clock_MHz)
 
     @property
     def noc_bps(self) -> int:
-        """Bytes per second of a NoC's edge: one flit per cycle."""
+        """The bandwidth of a NoC edge in B/s: one flit per cycle."""
         return gbytes_per_s_to_bps(self.noc.flit_bytes * self.clock_MHz / 1000)

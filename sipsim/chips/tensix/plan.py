@@ -1,4 +1,4 @@
-"""Plan of a run with Tensix chips, made by every process before time begins: parameters, links by Ethernet channel."""
+"""Plan of a run with Tensix chips, which every process makes before the simulation: parameters, Ethernet links."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from sipsim.config.schema import Resolved
 from sipsim.fabric.sips import SipNetwork
 
 SIDES = ("E", "W", "N", "S")
-"""Ports that all chips have: they are the first Ethernet channels, in this order."""
+"""Ports that all chips have: the names of Ethernet channels 0 to 3, in this order."""
 
 
 class Link(NamedTuple):
-    """Link of an Ethernet channel: its number in the run, and the SIP and Ethernet channel at its far end."""
+    """Link of an Ethernet channel. ``number``: unique in the run. ``far_sip``, ``far_channel``: the link's far end."""
 
     number: int
     far_sip: int
@@ -24,8 +24,8 @@ class Link(NamedTuple):
 
 
 class TensixPlan(RunPlan):
-    """Plan of a run. ``links``: by SIP and Ethernet channel, the link that leaves there; ``arrivals``: by SIP and link
-    number, the Ethernet channel at which the link arrives.
+    """Plan of a run. ``links``: by SIP and Ethernet channel, the link that the channel sends on. ``arrivals``: by SIP
+    and link number, the Ethernet channel that receives from the link.
     """
 
     def __init__(self, resolved: Resolved, params: ChipParams) -> None:
@@ -53,18 +53,18 @@ class TensixPlan(RunPlan):
         return [msgspec.json.encode(self.params, order="sorted").decode()]
 
     def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
-        """Return the Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
+        """Return a SIP's Ethernet channels to another SIP, in the same order of links as for the reverse direction."""
         found = self.system.links_between(sip, far_sip, with_reserved)
         return [channel_of(link.port) for link in found]
 
 
 def channel_of(port: str) -> int:
-    """Return the Ethernet channel of a port."""
+    """Return the Ethernet channel of a port: ``E``, ``W``, ``N``, ``S`` or ``ethCHANNEL``."""
     return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
 
 
 def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the defaults with the user's values in their place, mapping by mapping."""
+    """Return ``defaults`` with the values in ``given`` replaced, recursively for nested mappings."""
     found = dict(defaults)
     for key, value in given.items():
         old = found.get(key)

@@ -1,4 +1,4 @@
-"""Processor of a tile: it runs one kernel as a task, spends time, and waits for words of its memory."""
+"""Processor of a tile, which runs one kernel as a task, spends simulated time, and waits for words of the tile's L1."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +19,11 @@ Looks = list[Callable[[], None]]
 
 
 class Processor:
-    """Processor with one kernel. ``name``: the kernel and its tile. ``noc``: the NoC of its commands. ``reads``,
-    ``writes``: its NoC commands that have not arrived; ``acked_ps``: the time of the acknowledgement of the last
-    arrived write. ``flushed_ps``: the time at which the bytes of all writes have left, if only this processor sends.
-    ``unsent``: by transaction id, writes whose bytes have not left. ``owed_ps``: time of its instructions that is spent
-    with its next command or wait.
+    """Processor with one kernel. ``name``: names of kernel and tile. ``noc``: number of the NoC for all commands.
+    ``reads``, ``writes``: numbers of NoC commands that have not arrived. ``acked_ps``: time at which the last arrived
+    write is acknowledged. ``flushed_ps``: time at which the bytes of all writes have left on an otherwise idle NoC.
+    ``unsent``: by transaction id, number of writes whose bytes have not left. ``owed_ps``: time of instructions that
+    the next command or wait spends.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -56,13 +56,13 @@ class Processor:
         return ns_to_ps(self._risc.timer_ns)
 
     def make(self, kernel: Callable[[], Any], loop: greenlet.greenlet, make_task: MakeTask, is_server: bool) -> Task:
-        """Make the task of a kernel, which starts when it is resumed."""
+        """Make the task of a kernel. The kernel starts when the task is first resumed."""
         self.task = make_task(self.name, kernel, loop)
         self.task.is_server = is_server
         return self.task
 
     def spend(self, ps: Ps, what: object = "its own instructions") -> None:
-        """Spend ``ps`` and the owed time."""
+        """Spend ``ps`` plus ``owed_ps`` of simulated time."""
         if self.owed_ps:
             ps += self.owed_ps
             self.owed_ps = 0
@@ -72,12 +72,12 @@ class Processor:
             self.task.wait(what)
 
     def spend_until(self, time_ps: Ps, what: object) -> None:
-        """Spend the time up to ``time_ps``, if it is in the future, and at least the owed time."""
+        """Spend the time until ``time_ps``, but at least ``owed_ps``."""
         self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what)
 
     def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        """Poll every ``poll_ps`` until ``is_so()``. Polls that find nothing cost no event: the poll that finds it is
-        computed when a change calls the callbacks in ``looks``.
+        """Poll every ``poll_ps`` until ``is_so()`` is true. Polls that find nothing need no simulation event: a change
+        calls the callbacks in ``looks``, and the end of the next poll is computed then.
 
         Returns:
             The number of polls.
@@ -101,8 +101,8 @@ class Processor:
 
 
 class _Sleep:
-    """Wait of a processor since ``began_ps``; a callback in ``looks`` until its condition holds. It is a class, as a
-    function would need a reference to itself to leave the list.
+    """Wait of a processor since ``began_ps``: a callback in the list ``looks`` until ``is_so()`` is true. The callback
+    is an object instead of a function, so that the callback can remove itself from the list.
     """
 
     __slots__ = ("_began_ps", "_is_so", "_looks", "_processor")
@@ -114,7 +114,7 @@ class _Sleep:
         self._began_ps = began_ps
 
     def __call__(self) -> None:
-        """Test the condition after a change. If it holds, resume the processor at the end of the poll that sees it."""
+        """Test ``is_so()`` after a change. If true, resume the processor when the poll that sees the change ends."""
         if not self._is_so():
             return
         self._looks.remove(self)

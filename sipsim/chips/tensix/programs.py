@@ -1,4 +1,4 @@
-"""Programs of kernels, made by a host script, and their launches on a chip, one after the other."""
+"""Programs of kernels, made by a host script, and the queue in which a chip launches programs one after another."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,21 +17,21 @@ SEMAPHORE_BYTES = 16
 
 
 class DataMovementConfig(NamedTuple):
-    """Configuration of a kernel of a worker tile: its processor, and the NoC of its commands."""
+    """Configuration of a worker tile's kernel that moves data: the processor, and the NoC for commands."""
 
     processor: int = 0
     noc: int = 0
 
 
 class ComputeConfig(NamedTuple):
-    """Configuration of a kernel of a worker tile that computes, on the processors beside those that move data."""
+    """Configuration of a worker tile's kernel that computes, and so does not use the data movement processors."""
 
     noc: int = 0
     processor: int = -1
 
 
 class EthernetConfig(NamedTuple):
-    """Configuration of a kernel of an Ethernet core: the NoC of its commands."""
+    """Configuration of an Ethernet core's kernel: the NoC for commands."""
 
     noc: int = 0
     processor: int = 0
@@ -52,7 +52,7 @@ class KernelSpec(NamedTuple):
 
 @dataclass
 class Program:
-    """Kernels of one chip that start together, and the values of semaphores that are set before."""
+    """Kernels of one chip that start together, and initial values of semaphores, which are set before the start."""
 
     kernels: list[KernelSpec] = field(default_factory=list)
     semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Program:
         """Add a kernel.
 
         Raises:
-            KernelMisuse: for a processor that has a kernel, or a program that was enqueued.
+            KernelMisuse: if the processor already has a kernel, or the program was already enqueued.
         """
         if self.is_enqueued:
             what = f"kernel {spec.kernel.__name__} was added after its program was enqueued"
@@ -91,7 +91,7 @@ BEFORE = "the programs before its own"
 
 
 class _Launch(NamedTuple):
-    """Enqueued program, and its tasks by tile and processor."""
+    """Enqueued program, with the kernels' tasks by tile and processor."""
 
     program: Program
     tasks: dict[Place, Task]
@@ -101,9 +101,9 @@ class Launches:
     """Queue of the programs of a chip: a program sets its semaphores and starts when the kernels of earlier programs
     have ended.
 
-    Servers do not count, unless the program needs a server's processor. ``make(spec, ended)``: makes the task of a
-    kernel, which calls ``ended`` at its end. ``set_word``: sets a semaphore. ``on_idle``: called when all kernels have
-    ended. ``jitter``: of the starts of kernels, if any.
+    A program waits for a server only if a kernel needs the server's processor. ``make(spec, ended)``: makes the task of
+    a kernel, which calls ``ended`` at its end. ``set_word``: sets a semaphore. ``on_idle``: called when all kernels
+    except servers have ended. ``jitter``: random delays of kernel starts, or None.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Launches:
         return any(place[0] == core for place in chain(self._running, *(launch.tasks for launch in self._queue)))
 
     def enqueue(self, program: Program) -> list[Task]:
-        """Enqueue a program, which starts now or when earlier kernels have ended. Return its tasks."""
+        """Enqueue a program, which starts now or when earlier kernels have ended. Return the kernels' tasks."""
         program.is_enqueued = True
         tasks = {}
         for spec in program.kernels:
@@ -148,7 +148,7 @@ class Launches:
         return list(tasks.values())
 
     def _ended(self, place: Place) -> None:
-        """Remove the kernel at a place. The next program starts by an event, as the kernel's task still runs."""
+        """Remove the ended kernel of a tile's processor. An event starts the next program, as the task still runs."""
         del self._running[place]
         self._engine.at(self._engine.now_ps, self._start_next)
 

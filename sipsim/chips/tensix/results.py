@@ -19,10 +19,10 @@ HOST_WRITE = record_kind("host.write_tile", "addr", "nbytes", "values")
 
 
 class TileLog:
-    """Op log of a chip: appends to ``oplog``; ``engine`` gives the time.
+    """Op log of a chip: appends records to ``oplog``, with the time of ``engine``.
 
-    It contains each memory access of a NoC command at its arrival, and each Ethernet message at its command and at its
-    arrival. A tile's x and y are in the fields for cube and PE of other chips.
+    The log contains each memory access of a NoC command when the access happens, and each Ethernet message twice: at
+    the command and at the arrival. A tile's x and y are in the fields that other chips use for cube and PE.
     """
 
     def __init__(self, oplog: OpLog, engine: Engine) -> None:
@@ -50,7 +50,7 @@ class TileLog:
         self._append(ETH_ARRIVE, self._engine.now_ps, core, address, len(data), values_as_text(data))
 
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:
-        """Log a write of the host. It is no operation, so it is only in the log's file."""
+        """Log a write of the host. This record is only in the log's file, as a host write is no chip operation."""
         now_ps = self._engine.now_ps
         self._oplog.note((HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data)))
 
@@ -59,11 +59,11 @@ class TileLog:
 
 
 class Results:
-    """Bytes of tiles that a host script has declared as its results, by name: a race search compares them.
+    """Results of a host script that a race search compares: declared ranges of tile memory, by name.
 
-    Without declared results, these are the memory of programs in workers and in DRAM. Excluded are the L1 of Ethernet
-    cores, semaphores of workers, words of connections and operations, and packets of a mux: the buffer that a data
-    mover used, and the value of a counter, may differ in correct runs.
+    Without declarations, a race search compares the workers' L1 and the DRAM, except ranges that may differ between
+    correct runs: semaphores, words of connections and operations, and packets of a mux. The L1 of Ethernet cores is
+    never compared without a declaration.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Results:
         self._excluded: dict[Core, set[range]] = {}
 
     def declare(self, name: str, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
-        """Add a range of bytes; without a ``name`` its name is made from its tile and address.
+        """Add a range of bytes as a result. If ``name`` is empty, the name is made from tile and address.
 
         Raises:
             MemoryAccessError: for a range outside of the memory.
@@ -88,8 +88,8 @@ class Results:
         self._excluded.setdefault(core, set()).add(addresses)
 
     def digests(self, others: Iterable[tuple[str, Core, TileMemory, int]]) -> dict[str, str]:
-        """Return the SHA-256 of each result by name. ``others``: the memories to compare without declarations: the name
-        under which they are combined, tile, memory, and the first address that counts.
+        """Return the SHA-256 of each result by name. ``others``: memories to compare if nothing is declared, each as
+        (name of the combined result, tile, memory, first address to compare).
         """
         if self._declared:
             return {name: _sha256([read()]) for name, read in sorted(self._declared.items())}

@@ -1,4 +1,4 @@
-"""Tiles of a chip, made at their first use, and the NoC commands between their memories."""
+"""Tiles of a chip, whose memories are made at the first use, and NoC commands between these memories."""
 
 from collections.abc import Callable, Hashable
 
@@ -13,7 +13,7 @@ from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Done, Route
 
 TRANSACTION_IDS = 16
-"""Transactions per NIU: at most so many NoC commands to different tiles are under way, per tile and NoC."""
+"""The most NoC commands in progress per NIU (network interface unit), that is per tile and NoC."""
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
 NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
@@ -21,7 +21,7 @@ KIB, MIB = 2**10, 2**20
 
 
 class Tiles:
-    """Tiles of SIP ``sip``."""
+    """Tiles of SIP ``sip``: memories, and NoC commands of processors and routers."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Tiles:
         return memory
 
     def problem_of(self, core: Core, address: int, nbytes: int) -> str:
-        """Return the reason why a tile of any chip lacks this memory; empty if it has the memory."""
+        """Return why a tile, on any chip of the run, does not have this memory; empty if the tile has the memory."""
         kind = self._plan.kinds.get(core)
         if kind is None:
             return f"tile {core} {NO_MEMORY}"
@@ -67,12 +67,12 @@ class Tiles:
         return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
-        """Return the tiles that were used, in order, with their memories."""
+        """Return the tiles whose memory was used, in order, each with the memory."""
         return sorted(self._memories.items())
 
     def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
-        """Start a write of bytes of the processor's tile, which are copied now. ``write_id``: its transaction id,
-        counted in ``unsent`` until the bytes have left, which costs an event.
+        """Start a write of bytes from the processor's tile, copied now, to address ``to`` of tile ``core``.
+        ``write_id``: transaction id of the write, counted in ``by.unsent`` until the bytes have left.
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
         memory.check(to, nbytes)
@@ -96,7 +96,7 @@ class Tiles:
         self._start(by.noc, by.core, core, route, nbytes, arrive)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
-        """Start an atomic increment of a word. It arrives after all earlier writes to that tile."""
+        """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
         start_ps = self.engine.now_ps
@@ -109,7 +109,7 @@ class Tiles:
         self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
     def read(self, by: Processor, core: Core, address: int, to: int, nbytes: int) -> None:
-        """Start a read into the processor's tile: a request, and the bytes that return."""
+        """Start a read into the processor's tile: a request to tile ``core``, which returns the bytes."""
         memory = self.memory(core)
         memory.check(address, nbytes)
         by.memory.check(to, nbytes)
@@ -134,7 +134,7 @@ class Tiles:
     def _start(
         self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
     ) -> None:
-        """Start a transfer. ``source``: the sender, whose transfers stay in order; None: the tile's NIU."""
+        """Start a transfer. ``source``: key of the sender, whose transfers stay in order; None for the tile's NIU."""
         jitter = self.jitter
         delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps)
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
@@ -167,8 +167,8 @@ class Tiles:
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
     ) -> None:
-        """Add to a word of a tile, ``delay_ps`` plus the path's time from now. ``is_behind_writes``: after all writes
-        that :meth:`deliver` has started for that tile; else without traffic.
+        """Add to a word of a tile for a router, starting ``delay_ps`` from now. ``is_behind_writes``: whether the
+        increment follows all writes of :meth:`deliver` to that tile; else its time is that of an idle path.
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
@@ -187,8 +187,8 @@ class Tiles:
         self._carry((noc, src), self._graph.data_route(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
     def notify(self, src: Core, core: Core, delay_ps: int, notified: Callable[[], None]) -> None:
-        """Call ``notified`` when a word from tile ``src`` reaches tile ``core``: after ``delay_ps`` and the idle time
-        of the shorter path.
+        """Call ``notified`` when a word from tile ``src`` reaches tile ``core``: after ``delay_ps`` plus the time of a
+        word on the NoC with the shorter path, if idle.
         """
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
@@ -207,7 +207,7 @@ class Tiles:
 
 def _has_left(processor: Processor, write_id: int) -> None:
     processor.unsent[write_id] -= 1
-    # A kernel polls this counter of the core like words of its memory.
+    # Kernels poll this counter of the core like a word of L1, so waits for words test their conditions again.
     for look in tuple(processor.memory.on_write):
         look()
 

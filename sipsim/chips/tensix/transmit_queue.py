@@ -1,14 +1,14 @@
 """Transmit queue of an Ethernet core: one direction of a link, which cuts commands into packets.
 
-A command sends ``nbytes`` of payload. It *starts* when the first byte of its first packet is on the wire, and *has
-left* with the last byte of its last packet, which arrives the link's latency later. :mod:`sipsim.fabric.links.outages`
-describes the effect of an outage on packets.
+A command sends ``nbytes`` of payload. A command *starts* when the first byte of the first packet is on the wire, and
+*has left* when the last byte of the last packet has left; this byte arrives the link's latency later. For the effect
+of an outage on packets see :mod:`sipsim.fabric.links.outages`.
 
-* The queue takes a command while fewer than ``accept_ahead`` of its commands have not started; else the queue is busy
-  and refuses. At its start time, a command counts as started.
-* Commands and their packets are sent in the order in which the queue took them. The wire carries one packet at a time,
-  and packets arrive in order, also if they are sent again. So commands start, leave and arrive in order, and all
-  times of a command are known when it is taken, without an event.
+* The queue takes a command while fewer than ``accept_ahead`` commands in the queue have not started; else the queue is
+  busy and refuses. At its start time, a command counts as started.
+* Commands and their packets are sent in the order in which the queue took the commands. The wire carries one packet at
+  a time, and packets arrive in order even after a retransmission. So commands start, leave and arrive in order, and
+  all times of a command are known when the queue takes the command, without a simulation event.
 * Hardware has a second queue. Only routers use it, for short commands (:meth:`TransmitQueue.submit_between`).
 """
 
@@ -26,10 +26,10 @@ LONG_COMMAND = 2**16
 
 
 class TransmitTimes(NamedTuple):
-    """Times of a command: when it starts, when it has left, and when its last byte arrives.
+    """Times in ps at which a command starts, has left, and arrives with the last byte.
 
-    If an outage of the link loses packets, the last two times are those of the packets that arrive. ``loss``: the
-    packets that a link without retransmission has lost, after which the command is never complete.
+    If an outage of the link loses packets, the last two times are those of the packets that arrive. ``loss``: packets
+    lost on a link without retransmission, where the command never completes; None if no packet is lost.
     """
 
     start_ps: Ps
@@ -39,8 +39,8 @@ class TransmitTimes(NamedTuple):
 
 
 class TransmitQueue:
-    """Transmit queue of kernels, and the wire. ``taken_bytes``: bytes that the wire took, framing included,
-    retransmissions not. Times that are passed to its calls may not decrease.
+    """Transmit queue for kernels' commands, and the wire. ``taken_bytes``: bytes put on the wire, including framing,
+    excluding retransmissions. ``now_ps`` must not decrease from call to call.
     """
 
     def __init__(self, link: AnyLinkKind, accept_ahead: int, outages: Sequence[Outage] = ()) -> None:
@@ -74,8 +74,8 @@ class TransmitQueue:
 
     def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
         """Take a short command on the second queue. The command waits for the packet that the wire carries, and later
-        packets wait for the command. On a link with outages it waits for all earlier commands, as retransmission keeps
-        the order.
+        packets wait for the command. On a link with outages, the command waits for all earlier commands, since
+        retransmission keeps the order.
         """
         if self._retransmitter is not None:
             return self._carry(now_ps, nbytes)
@@ -85,7 +85,7 @@ class TransmitQueue:
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps)
 
     def all_started_ps(self, now_ps: Ps) -> Ps:
-        """Return the earliest time, at least ``now_ps``, at which all its commands have started."""
+        """Return the earliest time, at least ``now_ps``, at which all commands of the queue have started."""
         return max(self._starts[-1], now_ps) if self._starts else now_ps
 
     def free_at_ps(self, now_ps: Ps) -> Ps:
@@ -94,7 +94,7 @@ class TransmitQueue:
 
     @property
     def busy_ps(self) -> Ps:
-        """The time for which the wire carried the bytes that it took."""
+        """The time for which the wire was busy with ``taken_bytes``, in ps."""
         return self._drain_ps(self.taken_bytes)
 
     def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
@@ -111,7 +111,7 @@ class TransmitQueue:
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps, loss)
 
     def _take(self, now_ps: Ps, wire_bytes: int) -> Ps:
-        """Put bytes on the wire, from now on if it is idle. Return the time of the first byte, without outages."""
+        """Put bytes on the wire once the wire is idle. Return the time of the first byte, ignoring outages."""
         if self._clock.free_ps < now_ps:
             self._clock = ByteClock(now_ps)
         start_ps = self._clock.free_ps

@@ -1,4 +1,4 @@
-"""Collective operations that a host script calls: their worker tiles, pages and fabric. Names are those of ``ttnn``."""
+"""Collective operations of a host script, with names as in ``ttnn``: the choice of workers, pages and fabric."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -54,13 +54,13 @@ from sipsim.core.task import Task
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
 MOST_WORKERS = 2
-"""Workers per link at most: one that sends, and one that copies."""
+"""The most workers per link: one that sends, and one that copies."""
 
 
 @checked("tt")
 class Collectives:
-    """Calls of a host script for the tensors of one chip and the operations on them. Operations are enqueued, as
-    programs are. ``open_fabric``: the call of ``tt`` with this name.
+    """Calls of a host script for the tensors of one chip and for collective operations. Operations are enqueued like
+    programs. ``open_fabric``: ``tt.open_fabric``.
     """
 
     def __init__(self, chip: Any, l1_base: int, open_fabric: Callable[..., Fabric]) -> None:
@@ -77,11 +77,11 @@ class Collectives:
     # --- tensors --------------------------------------------------------------------------------------------------
 
     def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
-        """Make a tensor of this chip from an array, in the memory ``dram`` or ``l1``. Each of ``slices`` along the
-        first dimension begins a new run of pages, so that an operation can take it as a whole.
+        """Make a tensor of this chip from an array, in ``memory``, ``dram`` or ``l1``. Each of ``slices`` along the
+        first dimension begins a new run of adjacent pages, so that an operation can move a slice in whole runs.
 
         Raises:
-            KernelMisuse: for an unknown element type or memory, or if the memory has no room.
+            KernelMisuse: for an unknown element type or memory, or a tensor that does not fit.
         """
         if not isinstance(array, np.ndarray):
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
@@ -115,7 +115,7 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
-        Every chip of the fabric makes the same calls. Without ``fabric``: one fabric of all chips, opened once.
+        Every chip of the fabric must make the same calls. Without ``fabric``, the first call opens one of all chips.
 
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor.
@@ -139,9 +139,9 @@ class Collectives:
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
-        """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
-        chip sends slices to their owners; None: only small tensors do. ``slice_packets``: packets of one slice that a
-        ring worker forwards before it turns to the next slice; 0: all. Other arguments: see :meth:`all_gather`.
+        """Enqueue a reduce-scatter: each chip gets one slice of the sum of all tensors. ``is_direct``: whether chips of
+        a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: packets of one
+        slice that a ring worker forwards before the next slice, 0 for all. For other arguments see :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
         found = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
@@ -159,7 +159,7 @@ class Collectives:
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
-        """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
+        """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
         fabric = fabric or self._fabric(topology, num_links)
         scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
         found = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
@@ -179,7 +179,7 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
-        far destinations in turn. Other arguments: see :meth:`all_gather`.
+        far destinations in turn. For other arguments see :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
         workers = _workers(num_workers_per_link)
@@ -252,7 +252,7 @@ class Collectives:
         return output
 
     def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """Return the fabric of all chips, which the first call opens.
+        """Return the fabric of all chips with this topology, which is opened by the first call.
 
         Raises:
             KernelMisuse: if the topology is neither a line nor a ring.
@@ -264,9 +264,9 @@ class Collectives:
         return self._fabrics[key]
 
     def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
-        """Note a call with the arguments that must be equal on all chips of its fabric, and return its result.
+        """Log a call with the arguments that must be equal on all chips of the fabric, and return ``result``.
 
-        Chips write into each other's results, so all results lie at the same address.
+        The result's address is one of these arguments, since chips write into one another's results.
         """
         what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
         slices = f"slices of {tensor.pages.slice_pages} pages"
@@ -284,8 +284,8 @@ class Collectives:
         return found
 
     def _chunks(self, call: CallPlan, cut: Cut, chunks: int | None) -> int:
-        """Packets of an all-gather's worker between increments, unless ``chunks`` is given: a slice has two chunks or
-        more, so that a relay begins before the whole slice has arrived.
+        """Return ``chunks`` or, if None, the default number of packets between increments of an all-gather's worker: at
+        most half a slice, so that a relay begins before the whole slice has arrived.
         """
         if chunks is not None:
             return chunks
@@ -294,15 +294,15 @@ class Collectives:
         return max(min(most, packets // 2), 1)
 
     def _most_chunks(self, call: CallPlan) -> int:
-        """Packets between increments: of reductions (CCL_bandwidth.md of tt-metal); of other operations, at most."""
+        """Return the packets between increments, a maximum except for reductions (CCL_bandwidth.md of tt-metal)."""
         return self._ccl.chunks_per_sync(call.place.is_ring)
 
     @staticmethod
     def _dim(tensor: Tensor, dim: int, slices: int) -> int:
-        """Return a dimension as a number from 0 on.
+        """Return a dimension, which may be counted from the end, as a number from 0 on.
 
         Raises:
-            KernelMisuse: if the tensor has no such dimension, or its pages do not divide into ``slices``.
+            KernelMisuse: if the tensor has no such dimension, or the pages do not divide into ``slices``.
         """
         grid = tensor.pages.grid
         dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)
@@ -350,7 +350,7 @@ class Collectives:
         direct_reduce_scatter(call, cut, source_of)
 
     def _call_plan(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> CallPlan:
-        """Make workers for both sides of each link plane, also for a side without a router."""
+        """Return a plan with a worker for both directions of each parallel link, even for one without a router."""
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.page_bytes > packet_bytes:
             what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
@@ -379,7 +379,7 @@ class Collectives:
         """Return the semaphores of a fabric.
 
         Raises:
-            KernelMisuse: if there is no room for the fabric's number, in a system of very many links.
+            KernelMisuse: if a system has so many links that the semaphores of the fabric's number do not fit.
         """
         first = self._semaphores
         words = Semaphores.at(first, fabric.number)
@@ -389,8 +389,8 @@ class Collectives:
         return words
 
     def _run(self, call: CallPlan, tensor: Tensor, own: Sequence[PageGroup], count: int | None, fabric: Fabric) -> None:
-        """Enqueue the program of a call. ``own``: pieces that this chip copies to its output; ``count``: workers per
-        link, of which the second copies.
+        """Enqueue the program of a call. ``own``: page groups that this chip copies to the output. ``count``: workers
+        per link, 1 or 2, where the second only copies; None for the chip's default.
         """
         program = Program()
         for worker in call.workers.values():

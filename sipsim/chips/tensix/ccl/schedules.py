@@ -1,4 +1,4 @@
-"""Lists of packets per worker: all-gather and all-to-all, which only move data, and reduce-scatter, which adds."""
+"""Schedules of all-gather, all-to-all and reduce-scatter: functions that fill each worker's list of packets."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from sipsim.chips.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, u
 
 
 def line_all_gather(call: CallPlan, cut: Cut) -> None:
-    """Make the packets of an all-gather on a line: each chip multicasts its slice to all chips on a side.
+    """Make the packets of an all-gather on a line: each chip multicasts a slice in both directions.
 
-    A piece has two places: in its chip's input, and in the output.
+    A piece has two places: in the source chip's input, and in the output.
     """
     here = call.place.position
     for worker in call.workers.values():
@@ -25,9 +25,9 @@ def line_all_gather(call: CallPlan, cut: Cut) -> None:
 
 
 def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
-    """Make the packets of an all-gather on a ring: each worker sends its chip's slice to one neighbour, and relays the
-    slices that arrive from the other. Slices travel half-way around in both directions, or all around in one.
-    ``chunks``: packets between increments. A piece has the places of :func:`line_all_gather`.
+    """Make the packets of an all-gather on a ring: each worker sends the chip's slice to one neighbour, and relays the
+    slices from the other neighbour. Slices travel half around the ring in both directions, or all around in one.
+    ``chunks``: packets between semaphore increments. A piece has the same places as in :func:`line_all_gather`.
     """
     place = call.place
     for worker in call.workers.values():
@@ -46,7 +46,7 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
 
 
 def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
-    """Packets to the neighbour. ``skipped``: arriving pieces before the relayed ones; None: send the input."""
+    """Return packets to the neighbour. ``skipped``: arriving pieces before the relayed pieces; None for own input."""
     found, arrived = [], worker.words.arrived
     for number, piece in enumerate(leaving):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
@@ -57,8 +57,8 @@ def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: 
 
 
 def all_to_all(call: CallPlan, cut_to: Cut, cut_from: Cut) -> None:
-    """Make the packets of an all-to-all: a unicast to each chip. ``cut_to``: the pieces for a chip, with places in this
-    chip's input and in the other's output. ``cut_from``: the pieces that a chip sends to this one.
+    """Make the packets of an all-to-all: a unicast to each chip. ``cut_to``: returns the pieces for a destination, with
+    places in this chip's input and the destination's output. ``cut_from``: returns the pieces from a source chip.
     """
     place = call.place
     for worker in call.workers.values():
@@ -76,12 +76,12 @@ def all_to_all(call: CallPlan, cut_to: Cut, cut_from: Cut) -> None:
 
 
 def copies(own: Sequence[PageGroup]) -> list[PacketOp]:
-    """Packets that copy a chip's own slice to its output."""
+    """Return packets that copy the chip's input slice to the chip's output."""
     return [PacketOp(piece.pages, piece.nbytes, piece.places[:1], local=piece.places[-1]) for piece in own]
 
 
 def mixed(packets: Sequence[PacketOp], own: Sequence[PacketOp]) -> list[PacketOp]:
-    """Spread copies of the own slice evenly among a worker's packets: it copies while other workers use the link."""
+    """Return a worker's packets with the copies ``own`` spread evenly among them."""
     found = list[PacketOp]()
     done = 0
     for number, packet in enumerate(packets, 1):
@@ -93,19 +93,19 @@ def mixed(packets: Sequence[PacketOp], own: Sequence[PacketOp]) -> list[PacketOp
 
 
 def sent(pieces: Sequence[PageGroup], route: Route, signal: NocAddress) -> list[PacketOp]:
-    """Packets from the first to the last place of each piece; the last one raises a semaphore."""
+    """Return packets from the first to the last place of each piece. The last packet raises semaphore ``signal``."""
     found = [PacketOp(each.pages, each.nbytes, each.places[:1], route=route, target=each.places[-1]) for each in pieces]
     return [*found[:-1], found[-1]._replace(signal=signal)] if found else []
 
 
 def expect_done(worker: Worker, sources: int) -> None:
-    """Let a worker wait at its end for the increments of ``sources`` chips, all of whose data has then arrived."""
+    """Make a worker wait at the end until ``sources`` chips have signalled that all of their data has arrived."""
     if sources:
         worker.end.append(worker.expect(worker.words.done, sources))
 
 
 def near_and_far(reach: int) -> list[int]:
-    """Distances in hops of the destinations, near and far in turn."""
+    """Return the distances 1 to ``reach`` in hops, near and far in turn."""
     near = list(range(1, reach + 1))
     middle = (reach + 1) // 2
     in_turn = [each for pair in zip(near[:middle], near[::-1], strict=False) for each in pair]
@@ -113,26 +113,26 @@ def near_and_far(reach: int) -> list[int]:
 
 
 def syncs(count: int, chunks: int) -> int:
-    """Return the number of increments for ``count`` packets."""
+    """Return the number of semaphore increments for ``count`` packets with one increment per ``chunks``."""
     return -(-count // chunks)
 
 
 def ends_chunk(number: int, of: Sequence[object], chunks: int) -> bool:
-    """Whether packet ``number`` carries an increment: it ends a chunk or is the last packet."""
+    """Whether packet ``number``, counted from 0, carries an increment, since it ends a chunk or the list ``of``."""
     return (number + 1) % chunks == 0 or number + 1 == len(of)
 
 
 INPUT, FORWARD, BACKWARD, SCRATCH, OUTPUT = range(5)
-"""Places of a piece of a reduce-scatter: in the input, in the partial sums that arrive over either side's link (one
-tensor per side), in the scratch tensor from the forward to the backward worker, in the output.
+"""Indices of the places of a reduce-scatter's piece: in the input, in the partial sums that arrive in either direction,
+in the scratch tensor through which the forward worker hands sums to the backward worker, in the output.
 """
 PARTIAL = {Way.E: FORWARD, Way.W: BACKWARD}
 
 
 def ring_reduce_scatter(call: CallPlan, cut: Cut, chunks: int, group: int) -> None:
-    """Make the packets of a reduce-scatter on a ring: a relay adds its own slice to the partial sum that has arrived,
-    and sends the sum on. Each direction carries half of each slice all around. ``chunks``: packets between increments.
-    ``group``: packets of a slice that a worker sends before the next slice (the tensor slicer); 0: all.
+    """Make the packets of a reduce-scatter on a ring: a relay adds the chip's input to the arrived partial sum and
+    forwards the sum. Each direction carries half of each slice all around. ``chunks``: packets between increments.
+    ``group``: packets of a slice that a worker sends before the next slice (the tensor slicer); 0 for all packets.
     """
     place = call.place
     for worker in call.workers.values():
@@ -149,8 +149,8 @@ def ring_reduce_scatter(call: CallPlan, cut: Cut, chunks: int, group: int) -> No
 
 
 def line_reduce_scatter(call: CallPlan, cut: Cut, chunks: int) -> None:
-    """Make the packets of a reduce-scatter on a line: partial sums arrive from both ends, and the chip's forward worker
-    hands its sum to the backward worker. Slices of the farthest chips are first, the chip's own slice is last.
+    """Make the packets of a reduce-scatter on a line: partial sums arrive from both ends, and the forward worker hands
+    its sum to the chip's backward worker. Slices of the farthest chips are sent first; the chip's slice is last.
     """
     place = call.place
     for worker in call.workers.values():
@@ -167,8 +167,8 @@ def line_reduce_scatter(call: CallPlan, cut: Cut, chunks: int) -> None:
 def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
     """Make the packets of a direct reduce-scatter: each chip sends each slice to its owner, and owners add the slices.
 
-    ``source_of``: the pieces of this chip's slice that a source chip sends, with places in that source's part of this
-    chip's inbox and in the output.
+    ``source_of``: returns the pieces that a source chip sends for this chip's slice, with places in the source's part
+    of this chip's inbox and in the output.
     """
     place = call.place
     for worker in call.workers.values():
@@ -188,13 +188,13 @@ def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
 
 
 def _share(worker: Worker, call: CallPlan, cut: Cut, number: int) -> list[PageGroup]:
-    """Return a worker's part of slice ``number``."""
+    """Return the pieces of slice ``number`` that a worker handles."""
     found = call.share(cut(number), worker.link)
     return half(found, worker.side) if call.place.is_both else found
 
 
 def _arriving(worker: Worker, part: Sequence[PageGroup], chunks: int) -> list[Until]:
-    """For each packet, return the condition that it has arrived."""
+    """Return for each packet of ``part`` the condition that the packet has arrived; count these arrivals."""
     arrived = worker.words.arrived
     found = [worker.further(arrived, number // chunks + 1) for number in range(len(part))]
     worker.expect(arrived, syncs(len(part), chunks))
@@ -204,8 +204,8 @@ def _arriving(worker: Worker, part: Sequence[PageGroup], chunks: int) -> list[Un
 def _step(
     worker: Worker, part: Sequence[PageGroup], chunks: int, after: Sequence[Until] | None, is_sent: bool
 ) -> list[PacketOp]:
-    """Packets that add the chip's slice to the partial sums that have arrived, if ``after`` is given. Their target is
-    the neighbour's partial sums, or the output.
+    """Return packets of the chip's input pieces, added to arrived partial sums if ``after`` is given. The target is the
+    neighbour's partial sums if ``is_sent``, else the output.
     """
     found, room = [], PARTIAL[worker.side]
     for number, piece in enumerate(part):
@@ -224,8 +224,8 @@ def _step(
 def _finish(
     call: CallPlan, worker: Worker, own: Sequence[PageGroup], after: Sequence[Until], chunks: int
 ) -> list[PacketOp]:
-    """Packets of the chip's own slice on a line: if partial sums arrive from both sides, the forward worker hands its
-    sum to the backward worker.
+    """Return the packets of the chip's slice on a line. If partial sums arrive from both directions, the forward worker
+    hands its sum to the backward worker.
     """
     if not call.place.reach(worker.side):
         return _step(worker, own, chunks, after, is_sent=False)
@@ -248,7 +248,7 @@ def _finish(
 
 
 def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Way) -> list[PacketOp]:
-    """Packets of a slice to its owner, whose worker on ``side`` adds them."""
+    """Return packets of a slice to the chip ``hops`` away, whose worker for direction ``side`` adds the pieces."""
     signal = call.workers[worker.link, side].address(worker.words.done)
     found = [
         PacketOp(each.pages, each.nbytes, each.places[:1], route=unicast(hops, worker.side), target=each.places[1])

@@ -1,8 +1,8 @@
-"""Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of its workers.
+"""Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of the chip's workers.
 
 A page is a tile of 32 x 32 elements in row-major order if the last two dimensions divide into whole tiles. Otherwise a
 page is a row of the last dimension. Adjacent pages form a run in one channel; the next run is in the next channel.
-Hardware interleaves single pages, and a packet of several pages names a place for each; here a packet names one place.
+Hardware interleaves single pages and states an address per page in a packet; here a packet states only one address.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ TILE = 32
 
 
 class Pages(NamedTuple):
-    """Partition of an array into a ``grid`` of pages, ``page_bytes`` each. ``run``: pages that are adjacent in memory;
-    ``slice_pages``: pages after which a new run begins.
+    """Partition of an array into a ``grid`` of pages of ``page_bytes``. ``run``: number of pages that are adjacent in
+    memory. ``slice_pages``: number of pages per slice; each slice begins a new run.
     """
 
     grid: tuple[int, ...]
@@ -65,8 +65,8 @@ def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -
 
 
 class Tensor:
-    """Tensor of a ``shape`` and a ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: its
-    first address, the same on each of ``cores``.
+    """Tensor on one chip, made by ``tt.tensor`` and by operations. ``base``: the tensor's first address, the same on
+    each tile of ``cores``. ``memory``: ``dram`` or ``l1``.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Tensor:
 
 
 class PageGroup(NamedTuple):
-    """Pages that are read, sent and written at once: their number, their bytes, and their place in each tensor."""
+    """Pages that are read, sent and written at once. ``places``: address of the first page in each tensor."""
 
     pages: int
     nbytes: int
@@ -133,12 +133,12 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
 
 
 def array_of(dtype: DType, data: bytes) -> "np.ndarray[Any, Any]":
-    """Return the elements in ``data`` as an array of one dimension."""
+    """Return the elements in ``data`` as a one-dimensional array."""
     return np.frombuffer(data, dtype.numpy)
 
 
 def add(dtype: DType, parts: Sequence[bytes]) -> bytes:
-    """Return the elementwise sum of ``parts``, from the first on; integers wrap, floats are rounded to ``dtype``."""
+    """Return the elementwise sum of ``parts``, added from first to last. Integers wrap, floats round to ``dtype``."""
     total = array_of(dtype, parts[0])
     for part in parts[1:]:
         total = total + array_of(dtype, part)
@@ -167,7 +167,7 @@ def to_pages(array: "np.ndarray[Any, Any]", pages: Pages) -> bytes:
 
 
 def from_pages(data: bytes, shape: Sequence[int], dtype: DType, pages: Pages) -> "np.ndarray[Any, Any]":
-    """Return the array of a shape from the bytes of its pages."""
+    """Return an array of ``shape`` from the bytes of the array's pages."""
     array = array_of(dtype, data)
     if pages.is_tiled:
         array = np.moveaxis(array.reshape(*pages.grid, TILE, TILE), -2, -3)
@@ -187,9 +187,9 @@ KIB, MIB = 2**10, 2**20
 ALIGNED = 64
 CONNECTION_BYTES, SEMAPHORE_BYTES = 16 * KIB, 16 * KIB
 KEPT_BYTES = CONNECTION_BYTES + SEMAPHORE_BYTES
-"""Reserved at the end of a worker's L1: the semaphores of operations, per fabric, then connections to the fabric."""
+"""Bytes reserved at the end of a worker's L1: semaphores of operations by fabric, then connections to fabrics."""
 BUFFER_BYTES = 512 * KIB
-"""Reserved in a worker's L1, from its first free address on: circular buffers of operations."""
+"""Bytes reserved for the circular buffer of operations, from the first free address of a worker's L1 on."""
 
 
 class Store:
@@ -208,10 +208,10 @@ class Store:
     def make(
         self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, is_tiled: bool | None = None
     ) -> Tensor:
-        """Allocate a tensor whose slices begin new runs. ``is_tiled``: the argument of :func:`pages_of`.
+        """Allocate a tensor in which each of ``slices`` begins a new run. ``is_tiled``: as in :func:`pages_of`.
 
         Raises:
-            KernelMisuse: for an unknown memory, or if the memory has no room.
+            KernelMisuse: for an unknown memory, or a tensor that does not fit.
         """
         one_of("memory", memory, self._cores)
         pages = pages_of(shape, dtype, is_tiled)
@@ -231,8 +231,8 @@ class Store:
         return self.make(shape, other.dtype, other.memory, slices, other.pages.is_tiled)
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
-        """Return the scratch tensor of an operation on a fabric, the same for every call. A call finds the tensor free,
-        as all chips of the fabric wait for one another when a call begins.
+        """Return the scratch tensor ``name`` of an operation on a fabric. All calls share this tensor: since the chips
+        of the fabric wait for one another when a call begins, no earlier call still uses the tensor.
         """
         key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
         found = self._scratch.get(key)
@@ -242,7 +242,7 @@ class Store:
 
 
 class CallLog:
-    """Operations that the host script of one chip has called, for the report on ranks that made different calls.
+    """Log of the operations that one chip's host script has called, for the report on ranks whose calls differ.
 
     ``calls``: all calls, in order.
     """
@@ -253,7 +253,7 @@ class CallLog:
         self._open: list[tuple[OpenCall, Sequence[Task]]] = []
 
     def note(self, text: str, group: int, chips: tuple[int, ...], tasks: Sequence[Task]) -> None:
-        """Add a call that all chips of a group make; ``tasks``: the call's kernels on this chip."""
+        """Add a call that all chips of a group must make. ``tasks``: the tasks of the call's kernels on this chip."""
         self._counts[group] += 1
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
         self._open = [each for each in self._open if _any_runs(each[1])]

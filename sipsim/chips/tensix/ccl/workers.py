@@ -1,7 +1,7 @@
-"""Workers of an operation on one chip, one per link and side: their lists of packets, and their kernels.
+"""Workers of an operation on one chip, one per link and direction: lists of packets, and kernels.
 
-A worker serves one link in one direction: its writer is connected to the router of that link, and packets that arrive
-over the link may raise the worker's semaphores. Its kernels share a circular buffer and form a pipeline: ``reader``
+A worker serves one link in one direction: the worker's writer is connected to the router of that link, and packets that
+arrive over the link may raise the worker's semaphores. The kernels share a circular buffer as a pipeline: ``reader``
 fills slots, ``adder`` adds up the operands in a slot, and ``writer`` sends the slots into the fabric.
 """
 
@@ -33,9 +33,9 @@ WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 class Semaphores(NamedTuple):
     """Addresses of the semaphores of an operation: the same in the L1 of every worker.
 
-    ``ready``: chips that have begun; ``arrived``: chunks that have arrived for a relay; ``done``: sources all of whose
-    data has arrived; ``partial``: chunks of the other worker of this chip. ``pushed``, ``summed`` and ``popped`` count
-    packets of the circular buffer; all fabrics share them, as the kernels of a chip's calls run one after another.
+    The values are numbers. ``ready``: chips that have begun; ``arrived``: chunks that a relay has received; ``done``:
+    source chips that have sent all data; ``partial``: chunks from the chip's other worker of the link. ``pushed``,
+    ``summed``, ``popped``: packets of the circular buffer, shared by all fabrics, as calls on a chip run in sequence.
     """
 
     ready: int
@@ -48,8 +48,8 @@ class Semaphores(NamedTuple):
 
     @classmethod
     def at(cls, first: int, fabric: int) -> "Semaphores":
-        """Return the semaphores of a fabric. ``first``: the address where all semaphores begin. ``fabric``: number of
-        the fabric. Fabrics that share a chip need different numbers: their calls may overlap on that chip.
+        """Return the semaphores of a fabric. ``first``: lowest address of all semaphores. ``fabric``: number of the
+        fabric, unique in the system, since calls on fabrics that share a chip may overlap.
         """
         shared = first + LOCAL * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
         ready, arrived, done, partial = (shared + number * WORD_BYTES for number in range(SHARED))
@@ -70,10 +70,10 @@ class Until(NamedTuple):
 
 
 class PacketOp(NamedTuple):
-    """Packet of a worker's list: read the bytes at ``reads`` once ``after`` holds, add them up, write or send the sum.
+    """Packet of a worker's list. Once all conditions ``after`` hold, the operands at ``reads`` are read and added up.
 
-    The sum is written to ``local``, and sent along ``route`` to ``target``. ``signal``: a semaphore there, raised after
-    this and all earlier packets; ``local_signal``: a semaphore of this chip, raised after the local write.
+    The sum is written to ``local`` and sent along ``route`` to ``target``, if given. ``signal``: a semaphore on the
+    target chip, raised after this and all earlier packets; ``local_signal``: on this chip, after the local write.
     """
 
     pages: int
@@ -90,11 +90,11 @@ class PacketOp(NamedTuple):
 SIDES = (Way.E, Way.W)
 STEP = {Way.E: 1, Way.W: -1}
 Cut = Callable[[int], list[PageGroup]]
-"""A function from the number of a slice to its pieces, the same on all chips."""
+"""A function that returns the page groups of a slice by the slice's number, equal on all chips."""
 
 
 class Place(NamedTuple):
-    """Place of a chip in a line or ring of ``size`` chips. ``is_both``: a ring carries packets in both directions."""
+    """Position of a chip in a line or ring of ``size`` chips. ``is_both``: packets of a ring take both directions."""
 
     position: int
     size: int
@@ -102,7 +102,7 @@ class Place(NamedTuple):
     is_both: bool = True
 
     def reach(self, way: Way) -> int:
-        """Return the number of chips that are destinations in a direction."""
+        """Return the number of chips that this chip's packets reach in direction ``way``."""
         if not self.is_ring:
             return self.size - 1 - self.position if way is Way.E else self.position
         if not self.is_both:
@@ -110,20 +110,20 @@ class Place(NamedTuple):
         return self.size // 2
 
     def is_shared(self, hops: int) -> bool:
-        """Whether the chip at ``hops`` is as far in the other direction, so that each direction carries half."""
+        """Whether the chip ``hops`` away is as far in the other direction, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
 
     def at(self, way: Way, hops: int) -> int:
-        """Return the position of the chip ``hops`` away."""
+        """Return the position of the chip ``hops`` away in direction ``way``."""
         return (self.position + STEP[way] * hops) % self.size
 
 
 class Worker:
-    """Worker of a link and a side in one call: its list of packets, and the state of its kernels.
+    """Worker of a link and a direction (``side``) in one call: the list of packets, and the state of the kernels.
 
-    ``counts``: the values of its semaphores after earlier calls, held by the caller. ``start_signals``: the semaphores
-    that it raises when it begins, with their routes; ``begin``, ``end``: conditions that it awaits before the first
-    packet and after the last.
+    ``counts``: values of the worker's semaphores after earlier calls; the caller owns this dict. ``start_signals``:
+    routes and semaphores that the worker raises at its start. ``begin``, ``end``: conditions that the worker awaits
+    before the first packet and after the last.
     """
 
     endpoint: FabricEndpoint | None
@@ -149,7 +149,7 @@ class Worker:
 
     def set_up(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
         """Set the buffer, costs and endpoint of the worker's kernels. The circular buffer begins at ``base``; each slot
-        has room for all operands of a packet. ``endpoint``: the connection to the fabric, if there is one.
+        has room for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
         """
         operands = max((len(each.reads) for each in self.packets), default=1)
         slot_bytes = operands * ccl.packet_bytes
@@ -174,12 +174,12 @@ class Worker:
         return NocAddress(self.core, word)
 
     def expect(self, word: int, count: int) -> Until:
-        """Expect ``count`` more increments of a semaphore by this call; return the condition for their arrival."""
+        """Expect ``count`` more increments of a semaphore in this call; return the condition that all have arrived."""
         self._new[word] = self._new.get(word, 0) + count
         return self.until(word, self._new[word])
 
     def further(self, word: int, count: int) -> Until:
-        """Return the condition that ``count`` increments beyond those expected so far have arrived."""
+        """Return the condition that ``count`` increments more than expected so far have arrived."""
         return self.until(word, self._new.get(word, 0) + count)
 
     def until(self, word: int, count: int) -> Until:
@@ -193,7 +193,7 @@ class Worker:
 
 
 class CallPlan(NamedTuple):
-    """Workers of a call, by link and side. ``packet_bytes``: the longest payload; ``fabric``: the fabric's number."""
+    """Workers of a call, by link and direction. ``packet_bytes``: longest payload; ``fabric``: the fabric's number."""
 
     place: Place
     num_links: int
@@ -206,7 +206,7 @@ class CallPlan(NamedTuple):
         return self.workers[worker.link, OPPOSITE[way]] if self.place.is_both else worker
 
     def share(self, pieces: Sequence[PageGroup], link: int) -> list[PageGroup]:
-        """Return the pieces that a link carries."""
+        """Return the page groups that a link carries: every ``num_links``-th."""
         return list(pieces[link :: self.num_links])
 
     def add_start_barrier(self) -> None:
@@ -220,13 +220,13 @@ class CallPlan(NamedTuple):
 
 
 def half(pieces: Sequence[PageGroup], side: Way) -> list[PageGroup]:
-    """Return the half of the pieces that one of both directions carries."""
+    """Return the half of the page groups that direction ``side`` carries: the first half for E, the second for W."""
     middle = (len(pieces) + 1) // 2
     return list(pieces[:middle] if side is Way.E else pieces[middle:])
 
 
 def one_hop(way: Way) -> Route:
-    """Return the route to the neighbour."""
+    """Return the route to the neighbour in direction ``way``."""
     return unicast(1, way)
 
 
@@ -234,7 +234,7 @@ SIGN: Final = 0x80000000
 
 
 def reader(worker: Worker, df: Dataflow) -> None:
-    """Kernel that reads packets into the buffer, ``batch`` at a time; a batch is pushed when its last byte is there."""
+    """Kernel that reads packets into the buffer, ``batch`` at a time. A batch is pushed when all bytes have arrived."""
     df.owe(worker.launch_ns)
     words, buffer, packets = worker.words, worker.buffer, worker.packets
     df.store(words.popped, bytes(4))
@@ -263,7 +263,7 @@ def adder(worker: Worker, df: Dataflow) -> None:
 
 
 def writer(worker: Worker, df: Dataflow) -> None:
-    """Kernel that signals its start to the other chips, waits for theirs, and then sends or writes the packets."""
+    """Kernel that signals its start to the other chips, waits for their start, and then sends or writes the packets."""
     df.instructions(worker.launch_ns)
     words, buffer = worker.words, worker.buffer
     fabric = None
@@ -288,7 +288,7 @@ def writer(worker: Worker, df: Dataflow) -> None:
 
 
 def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataflow) -> None:
-    """Send a packet into the fabric, write it on this chip, and wait until its bytes have left."""
+    """Send a packet into the fabric, write to this chip, as the packet requires; wait until the bytes have left."""
     if packet.route is not None and packet.target is not None:
         assert fabric is not None
         target = write_to(packet.target.core, packet.target.address)
@@ -304,7 +304,7 @@ def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataf
 
 
 def _add(worker: Worker, packet: PacketOp, address: int, df: Dataflow) -> None:
-    """Replace the first operand of a packet with the sum of all."""
+    """Replace the first operand of a packet in the buffer with the sum of all operands."""
     count, nbytes, stride = len(packet.reads), packet.nbytes, worker.operand_bytes
     parts = [df.peek(address + operand * stride, nbytes) for operand in range(count)]
     df.owe((count - 1) * nbytes * worker.add_ns_per_byte)
@@ -340,5 +340,5 @@ def _is_more(df: Dataflow, word: int, number: int) -> bool:
 
 
 def _has_come(df: Dataflow, word: int, value: int) -> bool:
-    """Whether a word that only grows, modulo 2**32, has reached a value."""
+    """Whether a word that counts up modulo 2**32 has reached a value."""
     return not df.peek_word(word) - value & SIGN

@@ -1,4 +1,4 @@
-"""Builder of a data mover, for host scripts. Names are those of the CCL developer guide."""
+"""Builder of a data mover, for host scripts. Names are as in the CCL developer guide."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,9 +16,9 @@ Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]
 
 @checked("edm_builder")
 class EriscDataMoverBuilder:
-    """Builder of one data mover: a script adds its channels in order, as many as ``layout`` has, then builds it once.
+    """Builder of one data mover. A script adds all channels of ``layout`` in order, then builds the data mover once.
 
-    ``check_worker``: raises KernelMisuse for a tile that is no worker. ``ethernet``: the cores that have a link.
+    ``check_worker``: raises KernelMisuse for a tile that is not a worker. ``ethernet``: Ethernet cores with a link.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class EriscDataMoverBuilder:
     def add_sender_channel(
         self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        """Add a channel that sends over the link the messages that workers write into its buffer: ``num_messages`` of
-        ``message_bytes`` each; ``num_messages`` is 0 if the worker ends the channel.
+        """Add a channel that sends over the link what workers write into the channel's buffer.
+        ``num_messages``: messages of ``message_bytes`` each, or 0 if the worker ends the channel.
 
-        ``worker_semaphore_address``: in the L1 of the workers; incremented when the buffer may be written.
-        ``worker_coords``: a tile, or several that write a part of each message and increment the channel's semaphore.
+        ``worker_semaphore_address``: semaphore in the workers' L1, incremented when the buffer may be written.
+        ``worker_coords``: one tile, or several tiles that each write a part of every message and then signal.
 
         Raises:
             KernelMisuse: if the channel does not fit the builder or its other channels.
@@ -59,7 +59,7 @@ class EriscDataMoverBuilder:
     def add_receiver_channel(
         self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        """Add a channel whose workers read received messages from its buffer. Arguments: :meth:`add_sender_channel`.
+        """Add a channel that receives messages, which workers read. For arguments see :meth:`add_sender_channel`.
 
         Raises:
             KernelMisuse: if the channel does not fit the builder or its other channels.
@@ -67,11 +67,11 @@ class EriscDataMoverBuilder:
         return self._add(False, worker_semaphore_address, num_messages, worker_coords, message_bytes)
 
     def generate_edm_kernel(self, program: Program, core: Core | tuple[int, int], noc: int = 0) -> None:
-        """Add the data mover to a program, on an Ethernet core; it increments semaphores over NoC ``noc``. A builder is
-        built once, and a core runs one data mover. The far end of the link needs one with the mirrored channels.
+        """Add the data mover to a program, on Ethernet core ``core``, once per builder and core. ``noc``: the NoC for
+        semaphore increments. The far end of the link needs a data mover with mirrored channels.
 
         Raises:
-            KernelMisuse: for a builder that lacks channels or was built before, or a core that cannot run it.
+            KernelMisuse: if channels are missing, the builder was built before, or the core cannot run a data mover.
         """
         core, layout = Core(*core), self._layout
         if self._built_on is not None:

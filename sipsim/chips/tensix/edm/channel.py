@@ -1,13 +1,13 @@
-"""Channel of the ERISC data mover: its state machine, one pure table for each end, and the calls that serve it.
+"""Channel of the ERISC data mover: a state machine with one table per end of the link, and the channel's operations.
 
-A *fact* is an event that the data mover of an Ethernet core sees on one channel; a *command* is its reaction. Both
-modes of termination share a table: with ``MESSAGE_COUNT_REACHED`` the data mover counts messages, and marks the last as
-``WRITTEN_LAST`` or ``READ_LAST``; with ``WORKER_INITIATED`` the worker marks it. A fact that the table does not list
-violates the protocol and raises an error.
+A *fact* is an event that the data mover of an Ethernet core sees on one channel; a *command* is a step of the reaction.
+Both modes of termination share a table: the last message is the fact ``WRITTEN_LAST`` or ``READ_LAST``, which the data
+mover finds by count with ``MESSAGE_COUNT_REACHED``, and the worker signals with ``WORKER_INITIATED``. A fact that the
+table does not list violates the protocol and raises an error.
 
-A channel has one buffer at each end. The *source*, at the sender, belongs to the worker until it has written; then to
-the data mover until the receiver has acknowledged the payload (ack 1); then to the worker again. The *slot*, at the
-receiver, is taken from the send until the second acknowledgement (ack 2), the only credit.
+A channel has one buffer at each end. The sender's buffer, the *source*, belongs to the worker until a message is
+written, then to the data mover until the receiver has acknowledged the payload (ack 1), then to the worker again. The
+receiver's buffer, the *slot*, is taken from the send until the second acknowledgement (ack 2), which is the credit.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sipsim.core.errors import KernelMisuse
 
 
 class State(Enum):
-    """State of a channel: who holds the source and whether the slot is free, or at a receiver, who holds the slot."""
+    """State of a channel. At a sender: the source's holder, and whether the slot is free. At a receiver: the slot's."""
 
     STARTING = "before the handshake"
     EMPTY = "source with the worker, slot free"
@@ -115,7 +115,7 @@ RECEIVER: Table = {
 
 
 def step(table: Table, state: State, fact: Fact, channel: str) -> Step:
-    """Return the reaction to a fact. ``channel``: its name, for the message.
+    """Return the reaction to a fact. ``channel``: the channel's name, for the message.
 
     Raises:
         KernelMisuse: for a fact that the table does not list for this state.
@@ -137,7 +137,7 @@ TAG: Final = 0x0EDA7A00
 """Reserved fourth word of a channel's words of flow control, as a data mover sends it."""
 ACK_1 = SYNC.pack(1, 1, 0, 0)
 SENT, RECEIVED, FREED = range(3)
-"""State of the sender's last message; it only grows until the next message."""
+"""State of the sender's last message, in order."""
 FACT_OF_SIGNAL: Final = {
     True: {WorkerSignal.MESSAGE: Fact.WRITTEN, WorkerSignal.LAST_MESSAGE: Fact.WRITTEN_LAST},
     False: {WorkerSignal.MESSAGE: Fact.READ, WorkerSignal.LAST_MESSAGE: Fact.READ_LAST},
@@ -149,7 +149,7 @@ SIGNALS: Final = (
 
 
 class EdmChannel:
-    """Channel ``number`` of a data mover. ``table``: its state machine, by default that of its direction."""
+    """Channel ``number`` of a data mover. ``table``: state machine; the default, ``SENDER`` or ``RECEIVER``, fits."""
 
     def __init__(self, number: int, spec: ChannelSpec, layout: Layout, df: EthDataflow, table: Table | None = None):
         self.number = number
@@ -164,7 +164,7 @@ class EdmChannel:
         self.semaphore = layout.semaphore(number)
         self.sync = self.buffer + spec.message_bytes if layout.is_merged else df.sync_address(number)
         self.arrival = self.buffer if layout.is_merged and not spec.is_sender else self.sync
-        """The first address that the link writes for this channel."""
+        """The first address to which the link writes for this channel."""
         self._words = SYNC.pack(spec.message_bytes, 0, number, TAG)
         self._worker_semaphores = [NocAddress(worker, spec.worker_semaphore) for worker in spec.workers]
         self._signals = FACT_OF_SIGNAL[spec.is_sender]
@@ -174,10 +174,10 @@ class EdmChannel:
     # --- facts ----------------------------------------------------------------------------------------------------
 
     def fact(self) -> Fact | None:
-        """Return the next fact, or None. Arrivals over the link take precedence over the worker's semaphore.
+        """Return the next fact, or None. Arrivals over the link precede changes of the worker's semaphore.
 
         Raises:
-            KernelMisuse: for a semaphore with a value that no worker may set.
+            KernelMisuse: for a semaphore value that no worker may set.
         """
         if not self.is_sender or self._credit != FREED:
             sent, ack, _, _ = SYNC.unpack(self._df.peek(self.sync, SYNC_BYTES))
@@ -210,7 +210,7 @@ class EdmChannel:
         return commands
 
     def clear(self) -> None:
-        """Clear the words of flow control before the handshake; they may hold bytes of earlier programs."""
+        """Clear the words of flow control before the handshake, as earlier programs may have left bytes there."""
         if self._df.peek(self.sync, SYNC_BYTES) != FREE:
             self._df.store(self.sync, FREE)
 
@@ -220,7 +220,7 @@ class EdmChannel:
         return f"channel {self.number} ({kind}) after {self._messages} messages, in {self.state.name}: {facts}"
 
     def _signalled(self, value: int) -> Fact | None:
-        """Return the fact that a semaphore's value, not 0, signals; None: more workers must increment it."""
+        """Return the fact for a semaphore's ``value`` other than 0; None until all workers have signalled."""
         spec, workers = self.spec, len(self.spec.workers)
         if not spec.num_messages:
             if value == WorkerSignal.TERMINATE:

@@ -1,8 +1,8 @@
 """Kernel of the ERISC data mover: a handshake with the far end, then one server for all channels of the core.
 
 The server polls its channels in turn: a poll that finds nothing takes ``poll_ns``; a visit to a channel with a fact
-takes the time of its ``data_mover`` parameter and of its calls. Polls that find nothing cost no event: writes into L1
-mark the channels with facts, and the time gives the loop's position.
+takes the time of parameter ``data_mover`` and of the calls. Polls that find nothing need no simulation event: writes
+into L1 mark channels that may have facts, and the loop's position is computed from the time.
 """
 
 import struct
@@ -19,24 +19,24 @@ from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
 
 HANDSHAKE = struct.Struct("<II8s")
-"""Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, the hash of the agreement."""
+"""Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, and :func:`agreement`."""
 HELLO: Final = 0x0EDA7A01
 READY: Final = 0x0EDA7A02
 
 
 BOOKED: Final = frozenset((Command.SEND, Command.SEND_ACK_2))
-"""Commands of a visit that takes ``sender_visit_ns`` or ``receiver_visit_ns``: a send, or the release of a buffer."""
+"""Commands for which a visit takes ``sender_visit_ns`` (a send) or ``receiver_visit_ns`` (the release of a buffer)."""
 
 
 class WordPair(NamedTuple):
-    """Addresses of the handshake's words: ``received``, written by the far end, and ``sent``, copied to it."""
+    """Addresses of the handshake's words: ``received``, written by the far end; ``sent``, copied to the far end."""
 
     received: int
     sent: int
 
 
 class DataMover:
-    """Server of one Ethernet core, and the name of its own waits: as text, all channels that have not ended."""
+    """Data mover of one Ethernet core. As text, shown as the name of a wait: the channels that have not ended."""
 
     def __init__(
         self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow
@@ -79,7 +79,7 @@ class DataMover:
         """Clear bytes of earlier programs.
 
         Raises:
-            KernelMisuse: if a payload arrived after the far end's HELLO; the far end must wait for READY.
+            KernelMisuse: if the far end has sent a payload between HELLO and READY.
         """
         df = self._df
         for channel in self._channels:
@@ -93,7 +93,7 @@ class DataMover:
         """Exchange HELLO and READY: the end that sends on channel 0 sends HELLO, the other answers with READY.
 
         Raises:
-            KernelMisuse: if the settings of the ends do not match, or the far end violates this order.
+            KernelMisuse: if the settings of the two ends do not match, or the far end violates this order.
         """
         df = self._df
         if self._leads:
@@ -127,7 +127,7 @@ class DataMover:
     def _send_handshake(self, word: int) -> None:
         df, pair = self._df, self._pair
         if word == HELLO and HANDSHAKE.unpack(df.peek(pair.sent, SYNC_BYTES))[0] == READY:
-            # An earlier mover's READY may not have left this word yet, so this HELLO uses the other pair.
+            # The READY of an earlier data mover may not have left this word yet, so HELLO uses the other pair.
             pair = self._other_pair
         df.store(pair.sent, HANDSHAKE.pack(word, len(self._channels), self._agreement(of_far_end=False)))
         df.eth_send_packet(0, pair.sent // WORD_BYTES, pair.received // WORD_BYTES, 1)
@@ -165,7 +165,7 @@ class DataMover:
                 open_channels -= 1
 
     def _next(self) -> int:
-        """Return the marked channel that the loop reaches first; the polls of the channels before it take time."""
+        """Return the marked channel that the loop reaches first, and spend the time of the polls until then."""
         position, count = self._position, len(self._channels)
         passed = min((number - position) % count for number in self._marked)
         if passed:
@@ -173,7 +173,7 @@ class DataMover:
         return (position + passed) % count
 
     def _visit(self, channel: EdmChannel) -> bool:
-        """Poll a channel and handle its fact. Return whether there was one."""
+        """Poll a channel and handle the fact, if any. Return whether there was a fact."""
         number, marked = channel.number, self._marked
         self._position = (number + 1) % len(self._channels)
         fact = channel.fact()
@@ -182,17 +182,17 @@ class DataMover:
             return False
         if not BOOKED.isdisjoint(channel.take(fact)):
             self._df.owe(self._visits_ns[number])
-        # The channel's own writes have marked it too.
+        # Writes of this visit have marked the channel again.
         if channel.fact() is None:
             marked.discard(number)
         return True
 
     def _written(self, channel: EdmChannel, _writer: str) -> None:
-        """Mark a channel: a worker may have incremented its semaphore."""
+        """Mark a channel of which a worker may have incremented the semaphore."""
         self._marked.add(channel.number)
 
     def _arrived(self, channel: EdmChannel, writer: str) -> None:
-        """Mark a channel: the link may have written its words of flow control."""
+        """Mark a channel of which the link may have written the words of flow control."""
         self._marked.add(channel.number)
         if not self._is_open and writer is FAR_END and self._word(self._pair)[0] != READY:
             self._early = channel

@@ -1,8 +1,8 @@
-"""Channels of a data mover, and the addresses of their words and buffers in the L1 of its Ethernet core.
+"""Channels of a data mover, and the addresses of semaphores and buffers in the L1 of an Ethernet core.
 
-Both ends of a link have the same layout, since a message is written to the address from which it is read. From the
-first address of the area on: one semaphore per channel, then the buffers, each with its words of flow control behind if
-these are sent with the payload.
+Both ends of a link have the same layout, since a message has the same address in both L1s. The area contains one
+semaphore per channel, then the buffers. If flow control is sent with the payload (``is_merged``), each buffer is
+followed by the channel's words of flow control.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ SEMAPHORE_STRIDE = 32
 
 
 class TerminationMode(Enum):
-    """Rule for a channel's last message: the builder's ``num_messages``, or the worker's signal."""
+    """Rule that determines a channel's last message: the builder's ``num_messages``, or the worker's signal."""
 
     MESSAGE_COUNT_REACHED = "the number of messages"
     WORKER_INITIATED = "the worker"
 
 
 class WorkerSignal:
-    """Value that a worker adds to a channel's semaphore. Without ``WORKER_INITIATED`` it is always ``MESSAGE``."""
+    """Values that a worker adds to a channel's semaphore; with ``MESSAGE_COUNT_REACHED`` only ``MESSAGE``."""
 
     MESSAGE = 1
     LAST_MESSAGE = 2
@@ -35,15 +35,15 @@ class WorkerSignal:
 
 
 class ChannelBufferInterface(NamedTuple):
-    """Addresses in the ERISC's L1: the worker's buffer, and the semaphore that it increments after a read or write."""
+    """Addresses in the ERISC's L1: the worker's buffer, and the semaphore to increment after a read or write."""
 
     eth_buffer_l1_address: int
     eth_semaphore_l1_address: int
 
 
 class ChannelSpec(NamedTuple):
-    """Description of a channel. ``num_messages``: 0 if the worker ends the channel. ``workers``: all workers that write
-    or read it, in turn or in parts; each increments the semaphore once per message.
+    """Description of a channel. ``num_messages``: number of messages, or 0 if the worker ends the channel. ``workers``:
+    tiles that each write or read a part of every message, and increment the semaphore once per message.
     """
 
     is_sender: bool
@@ -59,10 +59,10 @@ class ChannelSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Layout of the channels' area. ``base``: its first address; ``buffer_bytes``: the size of each buffer, whole
-    pages.
+    """Layout of the channels' area. ``base``: first address; ``buffer_bytes``: size of each buffer, a multiple of the
+    page.
 
-    ``is_merged``: the words of flow control are sent with the payload, as its suffix.
+    ``is_merged``: whether the words of flow control follow the payload and are sent in the same command.
     """
 
     base: int
@@ -85,7 +85,7 @@ class Layout(NamedTuple):
 
 
 def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool) -> Layout:
-    """Return the layout of an area; its buffers have as many whole pages as fit.
+    """Return the layout of the area from ``base`` to ``end``, with as many whole pages per buffer as fit.
 
     Raises:
         KernelMisuse: if the channels or pages do not fit.
@@ -105,8 +105,8 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
 
 
 def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
-    """Return 8 bytes: the hash of the values on which both ends must agree, as the sender on channel 0 sees them.
-    ``of_far_end``: mirror the channels.
+    """Return the 8-byte hash of the settings on which both ends must agree. ``of_far_end``: swap senders and receivers,
+    so that the result is that of the far end.
     """
     seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
     return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

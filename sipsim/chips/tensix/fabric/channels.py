@@ -1,7 +1,7 @@
-"""Channels of a router: rings of packet slots, and the credits for the rings at their far ends. Pure.
+"""Channels of a router: rings of packet slots, and credits for the rings that a router fills. Pure.
 
-A slot holds one packet of any size. A *sender channel* is filled by one upstream, a worker or a receiver of the same
-chip, and sends over the link into the slots of a receiver channel at the far end. Each counter only grows.
+A slot holds one packet of any size. A *sender channel* is filled by one upstream, which is a worker or a receiver of
+the chip, and sends over the link into a receiver channel at the far end. Counters of packets and slots only grow.
 """
 
 from collections import deque
@@ -35,8 +35,8 @@ class Ring(NamedTuple):
 
 
 class SlotCredits:
-    """Credits of a router for a ring that it fills: a receiver's at the far end of its link, or a sender channel's of
-    its chip. ``used``: packets put in; ``returned``: slots that are free again.
+    """Credits of a router for a ring that the router fills: of a receiver at the far end of the link, or of a sender
+    channel of the same chip. ``used``: packets written into the ring; ``returned``: slots freed since the start.
     """
 
     __slots__ = ("name", "returned", "ring", "used")
@@ -53,11 +53,11 @@ class SlotCredits:
 
 
 class SenderChannel:
-    """Sender channel ``number`` of a router, into the ring ``far``. ``needed``: free slots in it that a send requires;
-    2 if the channel injects into a ring of chips with a bubble. ``return_credits(count, at_ps)`` notifies the upstream.
+    """Sender channel ``number`` of a router, which sends into the ring ``far``. ``needed``: free slots of ``far`` that
+    a send requires: 1, or 2 for injection with a bubble. ``return_credits(count, at_ps)`` notifies the upstream.
 
-    ``written``: packets that the upstream has put in; ``freed``: slots whose credits went back to it. ``credits``:
-    slots that the far end has freed and no visit has handled.
+    ``written``: packets that the upstream has written; ``freed``: slots whose credits the upstream has received.
+    ``credits``: slots that the far end has freed and no visit has handled.
     """
 
     __slots__ = ("credits", "far", "freed", "name", "needed", "number", "return_credits", "ring", "sent", "written")
@@ -73,15 +73,15 @@ class SenderChannel:
 
     @property
     def may_send(self) -> bool:
-        """Whether there is a packet to send, and room for it at the far end."""
+        """Whether there is a packet to send, and room for the packet at the far end."""
         return self.sent < self.written and self.far.free >= self.needed
 
 
 class ReceiverChannel:
-    """Receiver channel of virtual channel ``vc``. ``downstream``: by direction, the rings into which it forwards.
+    """Receiver channel of virtual channel ``vc``. ``downstream``: by direction, the rings to which packets continue.
 
-    ``arrived``, ``acked``, ``handled``, ``completed``: packets that have arrived, were acknowledged, were written and
-    forwarded, and whose slots were reported free. ``open``: packets that are handled and not completed, in order.
+    ``arrived``, ``acked``, ``handled``, ``completed``: numbers of packets that have arrived, were acknowledged, were
+    written and forwarded, and have a slot reported free. ``open``: handled but not completed packets, in order.
     """
 
     __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
@@ -96,13 +96,13 @@ class ReceiverChannel:
 
     @property
     def completes_ps(self) -> Ps | None:
-        """The time at which the oldest handled packet has left, if it is known."""
+        """The time at which the oldest open packet has left the slot; None if unknown or if no packet is open."""
         return self.open[0].left_ps if self.open and not self.open[0].writes else None
 
 
 class PacketInFlight:
-    """Packet that ``receiver`` has written or forwarded; ``sender``: the channel that sent it. ``writes``: its NoC
-    writes that have not arrived. ``left_ps``: the time of the last acknowledgement of its other writes.
+    """Packet that ``receiver`` has written or forwarded. ``sender``: number of the channel that sent the packet.
+    ``writes``: number of NoC writes that have not arrived. ``left_ps``: time of the latest acknowledged write.
     """
 
     __slots__ = ("left_ps", "receiver", "sender", "writes")
@@ -115,4 +115,4 @@ class PacketInFlight:
 
 
 def no_upstream(_count: int, _at_ps: Ps) -> None:
-    """Drop credits: the channel has no upstream."""
+    """Drop credits of a channel without upstream."""

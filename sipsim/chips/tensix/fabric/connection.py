@@ -1,8 +1,8 @@
 """Connection of a worker to sender channel 0 of a router: the router's side, and the calls of a kernel.
 
-A worker writes its tile, its semaphores and 1 into the connection's words; the router answers with a credit for each
-free slot, and later with a credit for each slot that gets free. To close, the worker writes 2 and waits for the
-router's answer: all its packets are then in the router's slots. Source: pull request 14923 of tt-metal,
+To connect, a worker writes 1 and its coordinates and semaphores into the connection's words. The router answers with a
+credit per free slot, and later sends a credit for each slot that is freed. To close, the worker writes 2 and waits for
+the answer; the router's slots then contain all packets of the worker. Source: pull request 14923 of tt-metal,
 ``edm_fabric_worker_adapters.hpp``.
 """
 
@@ -26,11 +26,11 @@ OPEN, CLOSE = 1, 2
 WORKER_BYTES = 128
 """Bytes per connection, at the end of a worker's L1."""
 MOST_CONNECTIONS = 96
-"""Connections per worker, over all fabrics; the semaphores of operations are below them (``ccl/tensors.py``)."""
+"""The most connections per worker, over all fabrics. The semaphores of collective operations have lower addresses."""
 
 
 class ConnectionWords:
-    """Allocator of the words of a chip's connections, of all its fabrics. ``end``: the end of a worker's L1."""
+    """Allocator of the words of a chip's connections, for all fabrics. ``end``: the end of a worker's L1."""
 
     def __init__(self, end: int) -> None:
         self._end = end
@@ -57,7 +57,7 @@ class ConnectionWords:
 
 class WorkerConnection:
     """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
-    at_ps)`` adds to a word of a worker.
+    at_ps)`` adds ``value`` to the word at ``address`` of worker ``core``.
     """
 
     def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
@@ -71,7 +71,7 @@ class WorkerConnection:
         """Open or close the connection, as a worker has written its words.
 
         Raises:
-            KernelMisuse: for a second worker, or the end of a connection that is not open.
+            KernelMisuse: if another worker is connected, or the connection to close is not open.
         """
         state, x, y, credits_at, ended_at = WORDS.unpack(words)
         worker, channel = Core(x, y), self._channel
@@ -92,7 +92,7 @@ class WorkerConnection:
             raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
 
     def _notify_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
-        """Notify a worker, never later than the connection's end, so that its next connection gets no old credit."""
+        """Add to a worker's word in the order of the calls, so that no credit arrives after the end's notice."""
         self._notified_ps = max(self._notified_ps, at_ps)
         self._notify(worker, address, value, self._notified_ps)
 
@@ -115,10 +115,10 @@ class WorkerConnection:
 
 
 class FabricEndpoint(NamedTuple):
-    """Worker's side of a connection to sender channel 0. ``router``: its tile. ``connection``: the address of the
-    connection's words there. ``words``: addresses of the worker's L1, 16 bytes each for credits, end, and the packet
-    count that it reads; then a header. ``way``: the direction of the router's link. ``most_hops``: of a route; None:
-    any.
+    """Worker's side of a connection to sender channel 0 of a router. ``router``: the router's tile. ``connection``:
+    address of the connection's words on that tile. ``words``: first address of the connection in the worker's L1: 16
+    bytes each for credits, end, and the packet count that the worker reads, then a header. ``way``: direction of the
+    router's link. ``most_hops``: longest route that packets may take, in hops; None if any.
     """
 
     router: Core
@@ -133,7 +133,7 @@ class FabricEndpoint(NamedTuple):
 
 
 class FabricSender:
-    """Calls of a worker's kernel for one endpoint; ``df``: the kernel's last argument (``WorkerToFabricEdmSender``)."""
+    """Calls of a worker's kernel for one endpoint (``WorkerToFabricEdmSender``). ``df``: the kernel's last argument."""
 
     def __init__(self, endpoint: FabricEndpoint, df: Dataflow) -> None:
         self._endpoint = endpoint
@@ -166,8 +166,8 @@ class FabricSender:
         df.wait_until(lambda: df.peek_word(at) > sent, f"a slot of router {self._endpoint.router}")
 
     def send(self, route: Route, target: Target, source: int, nbytes: int) -> None:
-        """Send ``nbytes`` from this L1 to the chips of a route, when there is a slot: payload, then header, over the
-        NoC. The bytes are copied when the NoC command is issued.
+        """Wait for a free slot, then send ``nbytes`` from address ``source`` of this L1 to the chips of a route: first
+        the payload and then the header, over the NoC. The bytes are copied when the NoC command is issued.
 
         Raises:
             KernelMisuse: if the connection is not open, or the route, the payload's size or the target does not fit.
@@ -180,8 +180,8 @@ class FabricSender:
         self._send_header(route, target, nbytes)
 
     def send_header(self, route: Route, target: Target, nbytes: int) -> None:
-        """Send a header in front of the old payload in the next slot: a program that measures routers does not wait for
-        its worker's payloads (``edm_fabric_writer.cpp`` of tt-metal). See :meth:`send`.
+        """Send a packet by its header alone: the payload is whatever the next slot contains. A program that measures
+        routers thus avoids the payload's NoC write (``edm_fabric_writer.cpp`` of tt-metal). See :meth:`send`.
         """
         self._check(route, nbytes, target)
         self.wait_for_empty_write_slot()
@@ -200,7 +200,7 @@ class FabricSender:
         self._sent += 1
 
     def forward(self, address: int, payload_bytes: int) -> None:
-        """Send a packet that is in this L1 with its header in front; see :meth:`send`."""
+        """Send a packet from ``address`` of this L1, where the header is in front of the payload. See :meth:`send`."""
         endpoint, df = self._endpoint, self._df
         self.wait_for_empty_write_slot()
         df.noc_async_write(address, NocAddress(endpoint.router, self._slot), endpoint.header_bytes + payload_bytes)
@@ -208,7 +208,7 @@ class FabricSender:
         self._sent += 1
 
     def close(self) -> None:
-        """End the connection, and wait for the router's answer.
+        """Close the connection, and wait for the router's answer.
 
         Raises:
             KernelMisuse: if the connection is not open.

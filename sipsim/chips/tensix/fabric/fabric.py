@@ -1,4 +1,4 @@
-"""Fabric of a chip, for its host script: its chips and routers, their neighbours, and the connections of workers."""
+"""Fabric as seen by one chip's host script: the fabric's chips, this chip's routers, and the connections of workers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,14 +19,14 @@ from sipsim.core.errors import KernelMisuse
 Neighbours = dict[Way, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
 ROLES = ("dateline", "upstream", "adjacent")
-"""Routers near a dateline: on its link; on the other link of a chip at its end; at the far end of that link."""
+"""Routers near a dateline: on the dateline's link; on the same chip's other link; at the far end of that other link."""
 
 
 class Places:
-    """Chips of a fabric, and their neighbours by direction. Pure.
+    """Chips of a fabric, and the neighbours of each chip by direction. Pure.
 
-    ``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, per
-    virtual channel, that other receivers of its chip fill.
+    ``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: number of sender channels per
+    virtual channel that a router has for packets from other receivers of the chip.
     """
 
     def __init__(self, topology: str, chips: Sequence[int], columns: int = 0) -> None:
@@ -54,7 +54,7 @@ class Places:
 
     @property
     def text(self) -> str:
-        """The chips in order as text, runs as ``first-last``; for a mesh also its columns."""
+        """The chips in order as text, with consecutive ranks as ``first-last``, and the columns of a mesh."""
         runs = list[list[int]]()
         for chip in self.chips:
             if runs and chip == runs[-1][-1] + 1:
@@ -65,7 +65,7 @@ class Places:
         return f"{text} in {self.columns} columns" if self.topology == "mesh" else text
 
     def position(self, rank: int) -> int:
-        """Return the position of a chip in the fabric.
+        """Return the position of a chip in the fabric, from 0 on.
 
         Raises:
             KernelMisuse: if the chip is not in the fabric.
@@ -87,7 +87,7 @@ class Places:
         return found
 
     def is_dateline(self, rank: int, way: Way) -> bool:
-        """Whether packets change their virtual channel at the link of a chip's router."""
+        """Whether packets change their virtual channel on a chip's link in direction ``way``."""
         index = self.position(rank)
         return (index == 0 and way is Way.W) or (index == self.size - 1 and way is Way.E)
 
@@ -102,19 +102,19 @@ class Places:
         return ""
 
     def idle(self, role: str) -> Idle:
-        """Return the channels that are idle if no packet makes a whole turn: on the dateline's link no packet is on
-        virtual channel 1 yet; packets that leave a chip at its end are on channel 1, and none of them is for that chip.
+        """Return the channels that no packet uses if no packet makes a whole turn of the ring. Packets cross the
+        dateline on virtual channel 0, continue on channel 1, and do not reach the dateline again.
         """
         vc_0, vc_1 = 1, 1 + self.passing
         return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
 
     def order(self, onward: Way, came: Way) -> int:
-        """Return the number of the passing sender channel for packets that arrive over the link to ``came``."""
+        """Return the number of the ``onward`` router's passing sender channel for packets that arrive from ``came``."""
         others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
         return 0 if self.passing == 1 else others.index(came)
 
     def channel(self, plan: Any, rank: int, way: Way, link: int) -> int:
-        """Return the Ethernet channel of a link.
+        """Return the Ethernet channel of parallel link ``link`` of a chip in direction ``way``.
 
         Raises:
             KernelMisuse: if there are fewer links.
@@ -127,7 +127,7 @@ class Places:
         return int(channels[link])
 
     def first_link(self, plan: Any, num_links: int) -> int:
-        """Return the least number of the fabric's links in the system: equal on all its chips, and unique."""
+        """Return the lowest system-wide number of the fabric's links. No other fabric has the same number."""
         return min(
             int(plan.links[rank][self.channel(plan, rank, way, link)].number)
             for rank in self.chips
@@ -138,15 +138,15 @@ class Places:
 
 DIRECTIONS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
 NO_WHOLE_TURNS: Final = {"upstream", "adjacent"}
-"""Roles of routers whose spare slots belong to channels that packets of a whole turn would need."""
+"""Roles of routers whose spare slots are from channels that only packets on a whole turn of the ring use."""
 MUX_BASE = 8192
-"""Offset in the L1 of a mux, after the room for semaphores."""
+"""Offset of a mux's rings from ``kernel_base`` in bytes; semaphores are below."""
 
 
 @checked("fabric")
 class Fabric:
-    """Fabric of a chip, made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: parallel
-    links. ``spare_slots``: the roles of routers near a dateline that give the slots of idle channels to other channels.
+    """Fabric of a chip, made by ``tt.open_fabric``. ``position``: index of this chip, below ``size``. ``num_links``:
+    parallel links per direction. ``spare_slots``: roles of routers whose idle channels give their slots to others.
     """
 
     def __init__(
@@ -187,12 +187,12 @@ class Fabric:
 
     @property
     def chips(self) -> list[int]:
-        """The ranks of the fabric's chips, in its order."""
+        """The ranks of the fabric's chips, in the order of their positions."""
         return self._places.chips
 
     @property
     def number(self) -> int:
-        """The fabric's number: equal on all its chips, and unique in the system."""
+        """The fabric's number: equal on all chips of the fabric, and unique in the system."""
         return self._places.first_link(self._chip.plan, self.num_links)
 
     # --- for host scripts -----------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ class Fabric:
         return list(dict.fromkeys(way for way, _ in self._routers))
 
     def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
-        """Return the endpoint for a worker's connection to sender channel 0 of a link's router. A channel may have
-        endpoints of several workers, but only one is connected at a time.
+        """Return the endpoint for a worker's connection to sender channel 0 of a link's router. Several workers may
+        have endpoints of a channel, but only one worker may be connected at a time.
 
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
@@ -228,10 +228,10 @@ class Fabric:
         link: Natural = 0,
     ) -> Mux:
         """Add a mux on a worker to a program: ``full`` channels for packets and ``headers`` for packets without
-        payload, with ``slots`` slots each. Clients get their endpoints from :meth:`connect_to_mux`.
+        payload, with ``slots`` slots per channel. Clients get endpoints from :meth:`connect_to_mux`.
 
         Raises:
-            KernelMisuse: see :meth:`connect`; also for channels that do not fit, or a worker that has a mux.
+            KernelMisuse: as :meth:`connect`; also for channels that do not fit, or a worker that already has a mux.
         """
         core = self._worker(core)
         whole("channels of a mux (full + headers)", full + headers, 1)
@@ -264,7 +264,7 @@ class Fabric:
         return list(self._routers.values())
 
     def not_closed(self) -> list[str]:
-        """Return a line for each worker's connection that is open, except those of muxes."""
+        """Return a line of text for each open connection of a worker, except connections of muxes."""
         connections = (router.connection for router in self.routers if router.connection.worker is not None)
         return [
             f"worker {each.worker} has not closed its connection to {each.name}"
@@ -288,7 +288,7 @@ class Fabric:
         return [router.core for router in self.routers]
 
     def _take_words(self, worker: Core) -> int:
-        """Allocate the words of one more connection, which are excluded from the results."""
+        """Allocate the words of one more connection of a worker, and exclude these words from the results."""
         words = self._words.take(worker)
         self._chip.declared.exclude(worker, range(words, words + WORKER_BYTES))
         return words
@@ -318,7 +318,7 @@ class Fabric:
         return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
     def _layout_at(self, rank: int, way: Way) -> RouterLayout:
-        """Return the layout of the router of a chip's link; both ends of a link need both layouts."""
+        """Return the layout of the router of a chip's link. Either end of a link needs the layouts of both ends."""
         role = self._places.role(rank, way) if self._spare_slots else ""
         if role not in self._spare_slots:
             return self._layout
@@ -333,7 +333,7 @@ class Fabric:
             agreed += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
         agreed += f"{self.num_links} of chips {places.text}"
         flow, is_ring, fabric = revision.flow_control, places.is_ring, self._params.fabric
-        # First-level acknowledgements: the newer flow control has them only on rings.
+        # The newer flow control has first-level acknowledgements only on rings.
         is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
         needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
         costs = CostsPs.of(revision.costs or fabric.costs)
@@ -360,7 +360,7 @@ class Fabric:
             )
 
     def _join(self, link: int, router: Router) -> None:
-        """Let the receivers of a router forward into the other routers of its link plane."""
+        """Connect the receivers of a router to the chip's other routers for parallel link ``link``."""
         if not self._places.passing:
             return
         for onward in self.ways():
@@ -369,7 +369,7 @@ class Fabric:
                 continue
             order = self._places.order(onward, router.way)
             changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, router.way)
-            # No packet crosses the dateline twice: a packet that arrives over it on channel 1 ends here.
+            # No packet crosses the dateline twice: a packet that arrives over the dateline on channel 1 ends here.
             for receiver in router.receivers[: 1 if changes_vc else None]:
                 vc = 1 if changes_vc else receiver.vc
                 channel = other.senders[1 + vc * self._places.passing + order]

@@ -1,7 +1,7 @@
-"""Addresses of the words and rings of a router in the L1 of its Ethernet core, equal at both ends of a link. Pure.
+"""Addresses of a router's words and rings in the L1 of an Ethernet core, equal at both ends of a link. Pure.
 
-From the first address on: words from the far end (handshake, credits), words from a worker of the chip (connection),
-then the rings of sender channels, then the rings of receiver channels.
+The order by address: words that the far end writes (handshake, credits), words that a worker of the chip writes
+(connection), rings of sender channels, rings of receiver channels.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from sipsim.core.errors import KernelMisuse
 CONTROL_BYTES = 256
 HANDSHAKE_BYTES = 96
 SYNC_WORD_BYTES = 16
-"""Bytes of a slot after its payload, if the flow control has one word per slot."""
+"""Bytes of a slot after the payload, if the flow control has one word per slot."""
 
 
 class Idle(NamedTuple):
-    """Sender channels, and virtual channels of receivers, of a router that no packet uses."""
+    """Idle channels of a router: the numbers of sender channels and receiver channels that no packet uses."""
 
     senders: tuple[int, ...] = ()
     receivers: tuple[int, ...] = ()
 
 
 class Shape(NamedTuple):
-    """Slots of a router's rings, of sender channels by number and of receivers by virtual channel, and sizes of the
-    parts of a slot. ``suffix_bytes``: after the payload.
+    """Shape of a router's rings. ``senders``: slots by sender channel; ``receivers``: slots by virtual channel. A slot
+    contains a header, a payload of at most ``payload_bytes``, and ``suffix_bytes`` after the payload.
     """
 
     senders: tuple[int, ...]
@@ -48,8 +48,8 @@ class Shape(NamedTuple):
         return sum(self.senders) + sum(self.receivers)
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], room: int) -> "Shape":
-        """Return a shape with the first of ``choices`` that fits into ``room`` slots, for all rings but the worker's;
-        rings of idle channels have no slots. Return this shape if none fits.
+        """Return a shape in which idle channels have no slots, and all others except the worker's channel use the first
+        of ``choices`` that fits into ``room`` slots in all. Return this shape if none fits.
         """
         for slots in choices:
             passing = [0 if number in idle.senders else slots.sender for number in range(1, len(self.senders))]
@@ -68,17 +68,17 @@ class RouterLayout(NamedTuple):
 
     @property
     def handshake(self) -> int:
-        """The address of the far end's handshake."""
+        """The address to which the far end writes the handshake."""
         return self.base
 
     @property
     def credits(self) -> int:
-        """The address of the credits that the far end's receivers send."""
+        """The address to which the far end's receivers write credits."""
         return self.base + HANDSHAKE_BYTES
 
     @property
     def connection(self) -> int:
-        """The address of the connection's words of sender channel 0; the count of packets written so far follows."""
+        """The address of the words of the connection to sender channel 0; a count of the written packets follows."""
         return self.credits + WORD_BYTES
 
     def sender(self, number: int) -> Ring:
@@ -100,7 +100,7 @@ class RouterLayout(NamedTuple):
         return Ring(self.base + CONTROL_BYTES + slots_before * nbytes, slots, nbytes)
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "RouterLayout":
-        """Return this layout with the slots of idle channels given to the others; ``end``: the end of the memory."""
+        """Return this layout with the slots of idle channels given to other channels. ``end``: end of the L1."""
         room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
         return self._replace(shape=self.shape.with_spare(idle, choices, room))
 
@@ -115,11 +115,11 @@ def layout(
     is_short: bool,
     has_sync_word: bool,
 ) -> RouterLayout:
-    """Return the layout with the first of ``choices`` that fits. With two virtual channels, all rings have half the
-    slots.
+    """Return the layout with the first of ``choices`` (slots per ring) that fits between ``base`` and ``end``. With two
+    virtual channels, each ring has half as many slots.
 
     Raises:
-        KernelMisuse: if none fits.
+        KernelMisuse: if no choice fits.
     """
     header_bytes = SHORT_BYTES if is_short else LONG_BYTES
     suffix_bytes = SYNC_WORD_BYTES if has_sync_word else 0
@@ -136,5 +136,5 @@ def layout(
 
 
 def words(nbytes: int) -> int:
-    """Return ``nbytes``, rounded up to whole words of Ethernet."""
+    """Return ``nbytes`` rounded up to whole Ethernet words of 16 B."""
     return -(-nbytes // WORD_BYTES) * WORD_BYTES

@@ -1,7 +1,7 @@
 """Mux: a worker that forwards the packets of several clients, since a router's channel takes one worker at a time.
 
-Each client connects to a channel of the mux as to a router: same words, same slots, one client per channel. A channel
-may hold headers only, for packets without payload. The mux serves its channels in turn, one packet per visit.
+Each client connects to a channel of the mux in the same way as to a router; a channel has one client. The slots of a
+channel may hold headers only, for packets without payload. The mux polls the channels in turn, one packet per visit.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ CONTROL_BYTES = 64
 
 
 def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEndpoint) -> list[Ring]:
-    """Return the rings of a mux in ``room`` of its L1, each after the words of its connection, with ``slots`` slots:
-    first ``full`` channels for whole packets, then ``headers`` channels for headers only.
+    """Return the rings of a mux, of ``slots`` slots each, within the addresses ``room`` of the L1: first ``full`` rings
+    for whole packets, then ``headers`` rings for headers only. The connection's words are in front of each ring.
 
     Raises:
         KernelMisuse: if the rings do not fit.
@@ -39,8 +39,8 @@ def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEn
 
 
 class Mux:
-    """Mux on tile ``core``, with a channel for each of ``rings``. ``onward``: the channel to which it sends packets,
-    ``onward_name`` in messages. ``visit_ns``: time of its work per packet. ``addresses``: its range of the L1.
+    """Mux on tile ``core``, with a channel for each of ``rings``. ``onward``, ``onward_name``: endpoint and name of the
+    router channel to which the mux sends. ``visit_ns``: time per packet. ``addresses``: L1 addresses that the mux uses.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Packets of the fabric: a header with the route and the command, and a payload. Pure.
 
 A route has one nibble per hop, with one bit per direction (``E``, ``W``, ``N``, ``S``). The receiver at the link over
-which a packet arrives removes the first nibble. A bit of another direction forwards the packet in this direction, the
-bit of the receiver's own direction writes it to this chip, and both together are a multicast. Forward on a line or ring
-is ``E``, backward ``W``. Headers up to 2025 have a distance and a range instead (``short``), which means the same on a
-line.
+which a packet arrives removes the first nibble. The bit of that link's direction writes the packet to this chip; the
+bit of another direction forwards the packet in that direction; both bits together are a multicast. On a line or ring,
+forward is ``E`` and backward ``W``. Headers up to 2025 (``short``) have no nibbles, but a distance and a number of
+chips, which suffice on a line.
 
 Sources: pull request 14923 of tt-metal (commands, start and range), ``fabric_edm_packet_header.hpp`` (low-latency
 route, 2D hop commands, fused write and increment, scatter write).
@@ -39,7 +39,7 @@ SHORT_COMMANDS = 2
 
 
 class NocCommand(IntEnum):
-    """NocCommand that the last router of a packet executes on its chip."""
+    """Command that a router executes on the chip for a packet that has reached a target chip."""
 
     WRITE = 0
     INCREMENT = 1
@@ -48,9 +48,9 @@ class NocCommand(IntEnum):
 
 
 class Target(NamedTuple):
-    """NocCommand of a packet and its addresses. ``increment_*``: tile, address and ``value`` that is added.
-    ``is_flushed``: the router first waits until the write, and all earlier ones of its receiver, are acknowledged.
-    ``first_bytes``: bytes of a scattered payload for the first address.
+    """Command of a packet with its addresses. ``increment_core``, ``increment_address``: the word to which ``value`` is
+    added. ``is_flushed``: the router adds only after this write and all earlier writes of the same receiver channel are
+    acknowledged. ``first_bytes``: bytes of a scattered payload for the first address.
     """
 
     command: NocCommand
@@ -79,7 +79,7 @@ def write_to(core: Core | tuple[int, int], address: int) -> Target:
 
 
 def increment_of(core: Core | tuple[int, int], address: int, value: int = 1, is_flushed: bool = False) -> Target:
-    """Return the target that adds to a word of a tile; ``is_flushed``: after all earlier writes are acknowledged."""
+    """Return the target that adds ``value`` to a word of a tile. ``is_flushed``: wait for earlier writes first."""
     place = Core(*core)
     return Target(NocCommand.INCREMENT, place, 0, place, address, value, is_flushed)
 
@@ -92,8 +92,8 @@ def write_and_increment(
     value: int = 1,
     is_flushed: bool = True,
 ) -> Target:
-    """Return the target that writes the payload, then adds to a word; ``is_flushed``: after this and all earlier writes
-    of the router's receiver are acknowledged.
+    """Return the target that writes the payload, then adds ``value`` to a word. ``is_flushed``: add only after this
+    write and all earlier writes of the router's receiver are acknowledged.
     """
     place = Core(*semaphore_core)
     return Target(NocCommand.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)
@@ -102,14 +102,14 @@ def write_and_increment(
 def scatter_to(
     first: tuple[Core | tuple[int, int], int], second: tuple[Core | tuple[int, int], int], first_bytes: int
 ) -> Target:
-    """Return the target that writes the first ``first_bytes`` of the payload to one address, the rest to another."""
+    """Return the target that writes ``first_bytes`` of the payload to ``first``, and the other bytes to ``second``."""
     (core, address), (core_2, address_2) = first, second
     return Target(NocCommand.SCATTER, Core(*core), address, Core(*core_2), address_2, 0, False, first_bytes)
 
 
 class Route(NamedTuple):
-    """Route of a packet: one nibble per hop, the first hop first; ``way``: the direction of the first link. ``short``:
-    distance to the first target and number of targets, for early headers; None if these cannot hold the route.
+    """Route of a packet: one nibble per hop, the first hop first. ``way``: direction of the first link. ``short``: the
+    same in an early header (distance to the first target, number of targets); None if such a header cannot state it.
     """
 
     nibbles: tuple[int, ...]
@@ -118,19 +118,19 @@ class Route(NamedTuple):
 
 
 def unicast(hops: int, way: Way = Way.E) -> Route:
-    """Return the route to the chip at a distance in hops.
+    """Return the route to the chip ``hops`` hops away.
 
     Raises:
-        KernelMisuse: for a distance that a header does not hold.
+        KernelMisuse: for a distance that does not fit in a header.
     """
     return multicast(hops, 1, way)
 
 
 def multicast(start: int, number: int, way: Way = Way.E) -> Route:
-    """Return the route to ``number`` chips in a row, the first of which is ``start`` hops away.
+    """Return the route to ``number`` consecutive chips, of which the first is ``start`` hops away.
 
     Raises:
-        KernelMisuse: for a distance that a header does not hold.
+        KernelMisuse: for a distance that does not fit in a header.
     """
     last = start + number - 1
     if start < 1 or number < 1 or last > MOST_HOPS:
@@ -142,21 +142,21 @@ def multicast(start: int, number: int, way: Way = Way.E) -> Route:
 
 
 def mesh_unicast(east: int, south: int) -> Route:
-    """Return the route to the chip ``east`` hops to the east and then ``south`` to the south; negative: west, north.
+    """Return the route over ``east`` hops and then ``south`` hops. Negative numbers lead west or north.
 
     Raises:
-        KernelMisuse: for a distance that a header does not hold.
+        KernelMisuse: for a distance that does not fit in a header.
     """
     ways = [Way.E if east > 0 else Way.W] * abs(east) + [Way.S if south > 0 else Way.N] * abs(south)
     return path(ways, [False] * (len(ways) - 1) + [True])
 
 
 def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
-    """Return the route over one hop per direction of ``ways``. ``is_written``: by hop, whether the packet is written on
-    the chip that it reaches; the last chip is always written.
+    """Return the route with one hop per entry of ``ways``. ``is_written``: by hop, whether the chip at the end of the
+    hop receives the packet; the last chip always does.
 
     Raises:
-        KernelMisuse: for a number of hops that a header does not hold, or a hop straight back.
+        KernelMisuse: for more hops than fit in a header, or a hop back over the same link.
     """
     if not 1 <= len(ways) <= MOST_HOPS or len(is_written) != len(ways):
         raise KernelMisuse(f"a packet over {len(ways)} hops, {len(is_written)} marks; headers hold 1 to {MOST_HOPS}")
@@ -170,7 +170,7 @@ def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
 
 
 class Hop(NamedTuple):
-    """Work of the next router: whether it writes the packet here, onward directions, and the forwarded header."""
+    """Work of a router for a packet: whether to write here, the onward directions, and the header to forward."""
 
     is_local: bool
     ways: tuple[Way, ...]
@@ -192,10 +192,10 @@ _HOPS_AT = 5
 
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
-    """Return the bytes of a header, as a worker writes them. ``is_short``: a header of 2025 or earlier.
+    """Return the header of a packet, as a worker writes it. ``is_short``: whether to make a header of early 2025.
 
     Raises:
-        KernelMisuse: for a value that such a header does not hold.
+        KernelMisuse: for a value that does not fit in such a header.
     """
     kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
     near, far = target.core, target.increment_core
@@ -215,7 +215,7 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
 
 
 def target_of(header: bytes) -> Target:
-    """Return the command of a header, and its addresses.
+    """Return the command and the addresses in a header.
 
     Raises:
         KernelMisuse: for an unknown command.
@@ -233,8 +233,8 @@ def target_of(header: bytes) -> Target:
 
 
 def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str]) -> None:
-    """Check the header that a worker has written in front of a payload. ``problem_of(core, address, nbytes)``: the
-    reason why a tile of these chips has no such memory, or an empty text.
+    """Check the header that a worker has written in front of a payload of at most ``most_bytes``.
+    ``problem_of(core, address, nbytes)`` returns why a tile of these chips lacks this memory, or an empty text.
 
     Raises:
         KernelMisuse: if the packet cannot be delivered; the route is not checked.
@@ -265,7 +265,7 @@ def _check_parts(first_bytes: int, nbytes: int) -> None:
 
 
 def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
-    """Return the memory that a packet writes or adds to: tile, address and bytes."""
+    """Return the ranges of memory that a packet writes or increments, each as (tile, address, size in bytes)."""
     near, far = (target.core, target.address), (target.increment_core, target.increment_address)
     return {
         NocCommand.WRITE: [(*near, nbytes)],
@@ -276,7 +276,7 @@ def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
 
 
 def set_sender(header: bytes, sender: int) -> bytes:
-    """Return the header with the number of the channel that sends it."""
+    """Return the header with the number of the sender channel set to ``sender``."""
     return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
@@ -285,11 +285,11 @@ def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:
 
 
 _STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Way}
-"""By a hop's nibble and the direction of the receiver's link: whether the router writes here, and the directions on."""
+"""By hop nibble and direction of the receiver's link: whether the router writes on its chip, and onward directions."""
 
 
 def next_hop(header: bytes, own: Way) -> Hop:
-    """Return the work for a packet of the receiver at the link in direction ``own``."""
+    """Return the router's work for a packet that has arrived over the link in direction ``own``."""
     if len(header) == LONG_BYTES:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
         here, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")

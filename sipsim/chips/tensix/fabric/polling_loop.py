@@ -1,8 +1,8 @@
-"""PollingLoop of a processor that polls channels in turn, without an event for a poll that finds nothing.
+"""Polling loop of a processor over channels, without a simulation event for a poll that finds nothing.
 
-A poll takes ``look_ps``, and each round of the loop ``round_ps`` more. A visit sees the state at the beginning of its
-poll, and reports when it ends. The position of the loop follows from the time since then; a channel that may have
-become ready calls :meth:`PollingLoop.wake`.
+A poll takes ``look_ps``, and each round of the loop takes ``round_ps`` more. A visit sees the state at the beginning of
+the poll and calls :meth:`PollingLoop.end_visit` at the end. The time since the last visit determines the position of
+the loop. A change that may make a channel ready calls :meth:`PollingLoop.wake`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ Channel = TypeVar("Channel")
 
 
 class PollingLoop(Generic[Channel]):
-    """Polling loop over channels. ``ready(channel, begin_ps)``: the earliest time, at least ``begin_ps``, at which a
-    visit finds work, as far as it is known now, else None. ``visit(channel, time_ps)``: a visit, at the end of its
-    poll, which calls :meth:`end_visit` at once or later.
+    """Polling loop over ``channels``. ``ready(channel, begin_ps)`` returns the earliest time, at least ``begin_ps``, at
+    which a visit finds work, or None if no such time is known. ``visit(channel, time_ps)`` makes a visit, of which the
+    poll ends at ``time_ps``, and calls :meth:`end_visit` at once or later.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PollingLoop(Generic[Channel]):
         self._is_visiting = False
 
     def wake(self) -> None:
-        """Find the next visit, as a channel may have become ready."""
+        """Schedule the next visit anew, as a channel may have become ready."""
         if self._is_visiting:
             return
         found = self._next_visit()
@@ -82,7 +82,7 @@ class PollingLoop(Generic[Channel]):
                 if best is None or (visit_ps, index) < best:
                     best = visit_ps, index
                 continue
-            # Channels are in the order of their polls: no later one is visited earlier.
+            # Channels are in the order of their polls, so no later channel is visited earlier.
             return (visit_ps, index) if best is None or (visit_ps, index) < best else best
         return best
 

@@ -1,4 +1,4 @@
-"""Router of an Ethernet core: one server that polls all its channels in turn (fabric_erisc_router.cpp)."""
+"""Router on an Ethernet core, which polls the router's channels in turn (fabric_erisc_router.cpp of tt-metal)."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,12 +33,12 @@ from sipsim.records.dump import BlockedResource
 Ps = int
 Channel = SenderChannel | ReceiverChannel
 MOST_SENDERS = 6
-"""Sender channels per router: a worker's, and those of other receivers on all virtual channels."""
+"""The most sender channels of a router: a worker's, and per virtual channel those that other receivers fill."""
 NONE = (0,) * MOST_SENDERS
 
 
 class CostsPs(NamedTuple):
-    """Costs of a router in ps: see :class:`~sipsim.chips.tensix.params.RouterCosts`."""
+    """Costs of a router, as :class:`~sipsim.chips.tensix.params.RouterCosts`, but in ps."""
 
     round: Ps
     look: Ps
@@ -57,14 +57,14 @@ class CostsPs(NamedTuple):
 
 
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
-"""Virtual channel, a reserved byte, and by sender channel the slots completed and the slots acknowledged."""
+"""Virtual channel, a reserved byte, slots completed per sender channel, slots acknowledged per sender channel."""
 NOT_YOURS: Final = "kernels may write only into slots and the words of connections"
 HANDSHAKE_PREFIX: Final = b"fabric "
 """The first bytes of a handshake."""
 
 
 def handshake_of(agreed: str) -> bytes:
-    """Return the bytes of a handshake; a text that does not fit ends in a hash of the whole text."""
+    """Return the bytes of a handshake. A text that is too long is cut, and a hash of the whole text is appended."""
     data = HANDSHAKE_PREFIX + agreed.encode()
     if len(data) > HANDSHAKE_BYTES:
         cut = f"... {sha256(data).hexdigest()[:8]}".encode()
@@ -76,8 +76,8 @@ class FabricProtocol(NamedTuple):
     """Common settings of a fabric's routers on one chip. ``handshake``: the text that must be equal at both ends of a
     link.
 
-    ``is_acked``: receivers send first-level acknowledgements. ``needs_bubble``: a worker's packet needs two free slots
-    at the far end. ``params``: of all fabrics; ``costs``: of this fabric.
+    ``is_acked``: whether receivers send first-level acknowledgements. ``needs_bubble``: whether a worker's packet needs
+    two free slots at the far end. ``params``: the chip's fabric parameters; ``costs``: the costs of this fabric.
     """
 
     handshake: bytes
@@ -88,7 +88,7 @@ class FabricProtocol(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Increment that leaves at ``at_ps``, or later when the writes of the packets ``behind`` are acknowledged."""
+    """Increment that leaves at ``at_ps``, or later once all writes of the packets in ``behind`` are acknowledged."""
 
     target: Target
     handled: PacketInFlight
@@ -97,15 +97,15 @@ class Flush(NamedTuple):
 
 
 class Router:
-    """Router at the link in direction ``way``: a loop over its channels, in the order of :func:`in_turn`.
+    """Router at the link in direction ``way``: a polling loop over channels, in the order of :func:`in_turn`.
 
-    A poll that finds nothing takes ``look_ns``; a visit that finds work takes ``look_ns`` and the costs of its work
-    (``RouterCosts``), and its commands leave within this time. A visit sends one packet. Polls that find nothing cost
-    no event: the loop's position follows from the time, and channels that may have become ready call :meth:`wake`. A
-    visit sees the state at the beginning of its poll.
+    A poll that finds nothing takes ``look_ns``; a visit that finds work takes ``look_ns`` plus the costs of the work
+    (``RouterCosts``), and the visit's commands leave within this time. A visit sends one packet. Polls that find
+    nothing need no simulation event: the loop's position is computed from the time, and a change that may make a
+    channel ready calls :meth:`wake`. A visit sees the state at the beginning of the poll.
 
-    ``name``: unique in the run. ``fars``: the receivers at the far end, by virtual channel. ``transmitter``: the
-    sending end of its link, on the router's core.
+    ``name``: unique in the run. ``fars``: credits for the far end's receivers, by virtual channel. ``transmitter``: the
+    sending end of the router's link.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Router:
         return SenderChannel(f"{self.name} sender {number}", number, self.layout.sender(number), far, needed)
 
     def _watch(self) -> None:
-        """Watch the writes into the router's words and rings, which are reserved from now on."""
+        """Watch writes into the router's words and rings, and reserve these addresses."""
         layout, memory = self.layout, self._memory
         memory.clear(layout.connection, CONNECTION_BYTES)
         memory.reserved = range(layout.base, layout.end)
@@ -179,7 +179,7 @@ class Router:
         channel.return_credits = is_free
 
     def send_handshake(self) -> None:
-        """Send the handshake to the far end; the far end's may have arrived already."""
+        """Send the handshake to the far end, and open the router if the far end's handshake has already arrived."""
         stored_bytes = self._protocol.params.copy_bytes
         self._transmitter.send_at(self._engine.now_ps, self.layout.handshake, self._protocol.handshake, stored_bytes)
         if self._memory.read(self.layout.handshake, len(HANDSHAKE_PREFIX)) == HANDSHAKE_PREFIX:
@@ -188,7 +188,7 @@ class Router:
     # --- facts ----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Wake the loops, as a channel may have become ready."""
+        """Wake the polling loops, as a channel may have become ready."""
         for loop in self._loops:
             loop.wake()
 
@@ -219,7 +219,7 @@ class Router:
         self.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
 
     def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
-        """Count credits from the far end, by sender channel."""
+        """Count the far end's credits: slots completed and acknowledged, each by sender channel."""
         for channel, n_completed, n_acked in zip(self.senders, completed, acked, strict=False):
             channel.credits += n_acked if self._is_acked else n_completed
         far = self.fars[vc]
@@ -241,7 +241,7 @@ class Router:
     # --- visits ---------------------------------------------------------------------------------------------------
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
-        """Return the earliest time, at least ``begin_ps``, at which a visit of a channel finds work; None: unknown."""
+        """Return the first time, from ``begin_ps`` on, at which a visit to a channel finds work; None if unknown."""
         if isinstance(channel, SenderChannel):
             if channel.credits:
                 return begin_ps
@@ -252,7 +252,7 @@ class Router:
         return None if completes_ps is None else max(completes_ps, begin_ps)
 
     def _may_handle(self, channel: ReceiverChannel) -> bool:
-        """Whether there is a packet, and a free slot in each onward direction: one step writes and forwards it."""
+        """Whether the receiver has a packet to handle, and each onward direction of the packet has a free slot."""
         if channel.handled >= channel.arrived or len(channel.open) >= self._protocol.params.transaction_ids:
             return False
         ways, downstream = self.peek_header(channel, channel.handled).ways, channel.downstream
@@ -317,7 +317,7 @@ class Router:
     # --- what visits do ---------------------------------------------------------------------------------------------
 
     def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
-        """Send the channel's oldest unsent packet into the next slot of its far receiver."""
+        """Send the channel's oldest unsent packet into the next slot of the receiver at the far end."""
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
@@ -331,7 +331,7 @@ class Router:
         self._transmitter.send_between(at_ps, self.layout.credits, data)
 
     def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
-        """Return the work for packet ``number`` of a receiver."""
+        """Return what the router has to do with packet ``number`` of a receiver."""
         slot = channel.vc, number % channel.ring.slots
         peeked = self._hops.get(slot)
         if peeked is None or peeked[0] != number:
@@ -349,8 +349,8 @@ class Router:
         return peeked[1]
 
     def _forward_or_write(self, channel: ReceiverChannel, hop: Hop, handled: PacketInFlight, at_ps: Ps) -> Ps | None:
-        """Write and forward the receiver's oldest unhandled packet: the first command at ``at_ps``, and each further
-        command after its cost.
+        """Write and forward the receiver's oldest unhandled packet, whose decoded header is ``hop``. The first command
+        is issued at ``at_ps``, each further command ``further_ns`` later.
 
         Returns:
             The time of the last command; None if the router waits until a write of the packet has arrived.
@@ -370,7 +370,7 @@ class Router:
         return self._finish(target_of(hop.header), payload, at_ps + commands * further_ps, handled)
 
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, handled: PacketInFlight) -> Ps | None:
-        """Execute the packet's command on this chip; return as :meth:`_forward_or_write`."""
+        """Execute the packet's command on this chip. Return the same as :meth:`_forward_or_write`."""
         further_ps = self._costs.further
         for core, address, nbytes in places(target, len(payload)):
             if self._tiles.memory(core).is_reserved(address, nbytes):
@@ -416,11 +416,11 @@ class Router:
         return None
 
     def _flushed(self, handled: PacketInFlight, least_ps: Ps) -> None:
-        """Continue after the write of a packet has arrived and was acknowledged."""
+        """End the receiver's visit after the write of a packet has arrived and was acknowledged."""
         self._end_receiver(handled.receiver, max(handled.left_ps, least_ps))
 
     def _increment_flushed(self, target: Target, at_ps: Ps, handled: PacketInFlight) -> Ps | None:
-        """Increment after all open writes of the receiver, also those of earlier packets."""
+        """Increment after all open writes of the receiver, including the writes of earlier packets."""
         receiver = handled.receiver
         flush = Flush(target, handled, (*receiver.open, handled), at_ps)
         end_ps = self._flush(flush)
@@ -429,7 +429,7 @@ class Router:
         return end_ps
 
     def _flush(self, flush: Flush) -> Ps | None:
-        """Issue the increment if all writes before it are acknowledged. Return its time; None if a write is open."""
+        """Issue the increment and return its time if all earlier writes are acknowledged; else return None."""
         if any(each.writes for each in flush.behind):
             return None
         at_ps = max(flush.at_ps, *(each.left_ps for each in flush.behind))
@@ -437,13 +437,13 @@ class Router:
         return at_ps
 
     def _retry_flush(self, vc: int) -> None:
-        """Try a waiting flush again, as a write of its receiver has arrived."""
+        """Try a waiting flush of virtual channel ``vc`` again, as a write of a packet has arrived."""
         end_ps = self._flush(self._flushes[vc])
         if end_ps is not None:
             self._end_receiver(self._flushes.pop(vc).handled.receiver, end_ps)
 
     def _raise(self, target: Target, increment_ps: Ps) -> None:
-        """Increment on another tile, after the write has arrived on its tile."""
+        """Increment a word of one tile after the packet's write to another tile has arrived."""
         self._increment(target, max(increment_ps, self._engine.now_ps))
 
     def _write(
@@ -477,8 +477,8 @@ class Router:
 
 
 def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChannel]) -> list[Channel]:
-    """Return the channels in the order of the loop: the worker's sender channel, then per virtual channel its receiver,
-    and the senders that other receivers fill.
+    """Return the channels in the order of the polling loop: the worker's sender channel, then per virtual channel the
+    receiver channel and the sender channels that other receivers fill.
     """
     found: list[Channel] = [senders[0]]
     passing = (len(senders) - 1) // len(receivers)
@@ -493,7 +493,7 @@ def _at(sender: int, count: int) -> Sequence[int]:
 
 
 def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[BlockedResource]:
-    """Yield the channels whose packets cannot move, and the channels without room for these. ``muxed``: of muxes."""
+    """Yield each channel whose packets cannot move, with the full channel ahead. ``muxed``: the channels of muxes."""
     for channel in muxed:
         if channel.sent < channel.written:
             text = f"{channel.written - channel.sent} of its {channel.ring.slots} slots hold packets"
@@ -511,7 +511,7 @@ def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> I
 
 
 def unsettled(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[str]:
-    """Yield a line for each channel that lacks packets or credits at the end of the run."""
+    """Yield a line for each channel that still has packets, or awaits credits, at the end of the run."""
     for channel in muxed:
         yield from _unsettled_sender(channel)
     for router in routers:
@@ -533,7 +533,7 @@ def _unsettled_sender(sender: SenderChannel) -> Iterator[str]:
 
 
 def _lacking(router: Router, receiver: ReceiverChannel) -> SlotCredits | None:
-    """Return the full ring for which the oldest packet of a receiver waits, or None."""
+    """Return the credits of the full ring for which the oldest packet of a receiver waits, or None."""
     if receiver.handled >= receiver.arrived:
         return None
     slots = (receiver.downstream[way] for way in router.peek_header(receiver, receiver.handled).ways)
@@ -541,7 +541,7 @@ def _lacking(router: Router, receiver: ReceiverChannel) -> SlotCredits | None:
 
 
 def _is_stuck(router: Router, sender: SenderChannel) -> bool:
-    """Whether the sender's packets cannot be sent, or sent packets occupy all its slots."""
+    """Whether the sender's packets cannot be sent, or packets that the far end has not completed fill the ring."""
     if sender.sent < sender.written:
         return not router.is_open or sender.far.free < sender.needed
     return 0 < sender.ring.slots <= sender.written - sender.freed
