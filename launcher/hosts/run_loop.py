@@ -78,7 +78,7 @@ RETRY_S = 0.001
 
 
 def run_processes(run: Run, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
-    """Execute a run on the hosts of ``make_pool``."""
+    """Execute a run on the hosts that ``make_pool`` returns."""
     # Forked first, before any socket, thread or other process exists.
     server = ForkServer(SimProcessEntry(run.plan, run.job), run.scratch_dir)
     try:
@@ -117,7 +117,7 @@ class _Loop:
         self._stop_reason: str | None = None
 
     def run(self) -> Outcome:
-        """Run from the first process to the exit of the last."""
+        """Start the broker, run the loop until the supervisor ends the run, close all hosts, and return the outcome."""
         try:
             self._begin()
             while not self._supervisor.over:
@@ -151,7 +151,7 @@ class _Loop:
             self._note_left(ProcessEvent(LAUNCHER_HOST, event))
 
     def _note_left(self, fact: Fact) -> bool:
-        """Add a notice if the fact is about processes that user code has left running; return whether it is."""
+        """Add a notice if ``fact`` is a ``ProcessesLeft`` event: user code left processes running; return whether."""
         if not isinstance(fact, ProcessEvent) or not isinstance(fact.event, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
@@ -173,7 +173,7 @@ class _Loop:
             self._broker_listens(endpoint)
 
     def _broker_listens(self, endpoint: str) -> None:
-        """Connect to the broker at its endpoint: a path, known from the start, or a TCP port that it has reported."""
+        """Connect to the broker at ``endpoint``: a path, known from the start, or a TCP port reported by the broker."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
         self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._options.silence_s))
@@ -306,7 +306,7 @@ class _Loop:
         self._pool.order(start.host, StartProcess(start.rank, start.incarnation, order))
 
     def _packet_log_dir(self, host: int) -> str:
-        """Return the folder of packet logs, without which a rank cannot be restarted; empty without restarts."""
+        """Return the folder of packet logs, from which restarted ranks replay; empty if no restart is allowed."""
         folder = self._options.packet_log_dir
         if folder is not None:
             return str(folder)

@@ -28,20 +28,20 @@ class _Pending(NamedTuple):
 
 
 class PositionRequests:
-    """Requests of one run. ``then`` of each request is called once, with the answers that have arrived."""
+    """Position requests of one run. Each request calls ``then`` once, with the answers that arrived in time."""
 
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
         self._answers: Answers = {}
 
     def add(self, ranks: Collection[int], then: Callable[[Answers], None], now_s: float) -> None:
-        """Add a request to these ranks, which the caller sends; their earlier answers are dropped."""
+        """Add a request, which the caller sends to ``ranks``; drop earlier answers of these ranks."""
         for rank in ranks:
             self._answers.pop(rank, None)
         self._pending.append(_Pending(frozenset(ranks), now_s + ANSWER_S, then))
 
     def note(self, rank: int, text: str) -> None:
-        """Record an answer; a text that is no dump of that rank is ignored."""
+        """Record an answer of ``rank``; a text that is no dump of this rank is ignored."""
         try:
             dump = dump_from_text(text)
         except BadFrame:
@@ -60,7 +60,7 @@ class PositionRequests:
 def positions_of(
     ranks: Collection[int], answers: Answers, states: Mapping[int, str], why: str, folder: str
 ) -> Positions:
-    """Return the positions of the code of ``ranks``; for a rank without an answer, ``why``, and its process state."""
+    """Return where the code of each rank is; for a rank without an answer, ``why`` and the state of its process."""
 
     def silent(rank: int) -> str:
         return f"{why}; its process {states[rank]}" if rank in states else why
@@ -70,7 +70,7 @@ def positions_of(
 
 
 def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
-    """Return the message about a SIP without progress for ``quiet_s``; ``why``: the reason why there is no dump."""
+    """Return the message about a SIP without progress for ``quiet_s`` seconds; ``why``: reason if ``dump`` is None."""
     where = running_text(dump, folder) if dump is not None else f"it {why}"
     # The SIP's time is more recent than the broker's, which is from the end of a window.
     known_ps = now_ps if dump is None else max(now_ps, dump.now_ps)
@@ -78,7 +78,7 @@ def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why
 
 
 def hang_of(rank: Rank, sip: SipSync, found: Position, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
-    """Return the message and the facts of a hung rank; ``doing``: the state of its process, None if unknown."""
+    """Return message and facts of a hung rank; ``doing``: state of the process as text, None if unknown."""
     text = hang_text(rank.label, sip.quiet_ns / NS_PER_S, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
     now_ps = sip.now_ps if found.dump is None else max(sip.now_ps, found.dump.now_ps)
