@@ -190,7 +190,7 @@ def _collector() -> Iterator[None]:
 
 
 GONE = (errno.EPIPE, errno.EIO)
-"""Error numbers of a stream whose reader has closed it, which is no failure of the run."""
+"""Error numbers of a write to a stream that the reader has closed, which is no failure of the run."""
 
 
 class SafeStream:

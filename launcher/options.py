@@ -1,4 +1,4 @@
-"""Flags of ``ahbm-launch``: :class:`Options` declares each flag and holds its parsed value."""
+"""Flags of ``ahbm-launch``: :class:`Options` declares all flags and contains the parsed values."""
 
 import argparse
 import itertools

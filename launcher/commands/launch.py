@@ -1,4 +1,4 @@
-"""Command ``ahbm-launch``: makes the run of its flags and prints the table, or prints a list of ``--list``."""
+"""Command ``ahbm-launch``: executes the run that the flags describe and prints the table, or prints a ``--list``."""
 
 import sys
 import traceback

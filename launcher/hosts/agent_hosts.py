@@ -48,7 +48,7 @@ from sipsim.core.files import APPEND, open_file
 FINISH_S = 1.0
 """Time for the processes of a successful run to exit by themselves."""
 LEFT_S = 5.0
-"""Time for agents to exit after ``Finish``; longer while they still send files."""
+"""Time for agents to exit after ``Finish``, counted again from each message that arrives."""
 
 
 class AgentHosts(HostPool):
@@ -99,7 +99,7 @@ class AgentHosts(HostPool):
 
     @property
     def pollables(self) -> list[Any]:
-        """The socket and its monitor."""
+        """The socket to which agents connect, and the socket's monitor."""
         return [self._listening.socket, self._listening.monitor]
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:

@@ -1,7 +1,7 @@
 """Registry of the agent of each host; decides when agents or hosts are lost. Pure: times are arguments.
 
-If an agent reports why it leaves, or its connection is closed shortly after a heartbeat, the agent has ended; its host
-lives, and another agent can be started on it. If an agent becomes silent, its host is lost.
+If an agent reports why it leaves, or an agent's connection is closed shortly after a heartbeat, only the agent has
+ended, and another agent can be started on the same host. If an agent becomes silent, the host is lost.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LATER_S = 0.3
 FRESH = 0.7
 """The fraction of the allowed silence within which a heartbeat is recent."""
 STARTER_OUTPUT_S = 0.4
-"""Time for the process that started an agent to print why it ended."""
+"""Time for the process that started an agent to print why the agent has ended."""
 LONGEST_GAP_S = 0.7
 """After a longer gap between checks, the launcher itself was suspended, and no agent was silent."""
 
@@ -111,7 +111,7 @@ class AgentRegistry:
         return host
 
     def await_restart(self, host: int) -> None:
-        """Clear the slot of a host, since another agent is being started on it."""
+        """Clear the slot of a host on which another agent is being started."""
         self.slots[host] = AgentSlot(self.slots[host].name)
 
     def starter_ended(self, host: int | None, why: str, now_s: float, silent: bool = False) -> None:

@@ -88,7 +88,7 @@ def sip_address(launcher: str, bind: str = "") -> str:
     """Return the address on which SIPs of this host listen: ``bind``, or the source address towards the launcher.
 
     Raises:
-        ConfigError: if there is no such address, or other hosts cannot reach it.
+        ConfigError: if there is no route to the launcher, or other hosts cannot reach the address.
     """
     launcher_host = host_of(launcher)
     try:

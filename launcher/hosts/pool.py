@@ -55,11 +55,11 @@ class HostPool:
         raise NotImplementedError
 
     def folder(self, host: int) -> str:
-        """Return a private folder of the run on that host; empty without one."""
+        """Return the path of a private folder of the run on that host; empty if there is no such folder."""
         return ""
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """Start a process on that host, or send a signal to it."""
+        """Send a command to that host, such as to start a process or to send a signal to a process."""
         raise NotImplementedError
 
     def revive(self, host: int) -> None:

@@ -1,4 +1,4 @@
-"""Run loop: passes facts of processes and hosts to the supervisor, and its commands to the hosts.
+"""Run loop: passes facts of processes and hosts to the supervisor, and the supervisor's commands to the hosts.
 
 The loop reads clocks, sockets and logs; ``Supervisor`` decides, and ``Outcome`` collects the results.
 """

@@ -1,6 +1,6 @@
 """Messages between agents and the launcher: MessagePack, checked against types and limits; never executed.
 
-To the launcher: state of an agent, events of its fork server. To an agent: commands for that server, end of the run.
+An agent sends its state and the events of its fork server; the launcher sends commands for the fork server.
 """
 
 from collections.abc import Callable

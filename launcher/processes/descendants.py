@@ -17,7 +17,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 BY_ITSELF_S = 0.1
-"""Time for a process that ends by itself after its parent, such as the reader of a pipe."""
+"""Seconds for a process to end by itself after its parent's exit, such as the reader of a pipe."""
 AFTER_TERM_S = 0.5
 MOST_LISTED = 8
 AFTER_KILL_S = 2.0
@@ -33,7 +33,7 @@ def adopt_orphans(wanted: bool = True) -> bool:
 
 
 def children_of(pid: int, thread: int | None = None) -> list[int]:
-    """Return the children of a process or of one of its threads, including exited ones that are not reaped."""
+    """Return the children of a process, or of the process's thread ``thread``, including children not yet reaped."""
     found: list[int] = []
     for task in [Path(f"/proc/{pid}/task/{thread}")] if thread is not None else _tasks(pid):
         with contextlib.suppress(OSError, ValueError):

@@ -198,7 +198,7 @@ class Outcome:
         self.total_s = 0.0
 
     def note(self, message: ToLauncher) -> None:
-        """Update the outcome by one message of the broker."""
+        """Update the outcome from one message of the broker."""
         match message:
             case RankResult():
                 self._note_result(message)
@@ -264,7 +264,7 @@ class Outcome:
         )
 
     def _note_mismatch(self) -> None:
-        """Fail if ranks disagree on a collective; the mismatch replaces a failure that it may have caused."""
+        """Add a failure if ranks disagree on a collective; this replaces a failure that the mismatch may have caused."""
         calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:

@@ -1,7 +1,7 @@
 """Progress of a run: a line that is redrawn on a terminal; elsewhere, with ``--progress``, a line every few seconds.
 
-With a prediction, the line shows the finished share of the work and the time left; without one, only the simulated time
-so far. :class:`Prediction` and :func:`estimate` are pure.
+If a prediction exists, the line shows the finished share of the work and the remaining time, otherwise only the
+simulated time so far. :class:`Prediction` and :func:`estimate` are pure.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ class Predictor(Protocol):
         """Request the prediction."""
 
     def prediction(self) -> Prediction | None:
-        """Return the prediction; None while it is not known."""
+        """Return the prediction; None as long as the prediction is not known."""
 
     @property
     def is_pending(self) -> bool:

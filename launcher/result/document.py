@@ -61,7 +61,7 @@ def settings_of(resolved: Resolved) -> str:
     """Return the differences of a config from the defaults: ``key=value`` in the syntax of ``--set``, joined by ``;``.
 
     Two rows have the same config if and only if these texts are equal, whether flags, files or a variant changed keys.
-    Keys are in the order of the config files. The algorithm is left out: a row names it.
+    Keys are in the order of the config files. The algorithm is left out, since each row names the algorithm.
     """
     with resolved.reads.apart():
         files, defaults = _plain(resolved), _defaults()

@@ -1,4 +1,4 @@
-"""Facts for a run's supervisor, besides the broker's messages, and the commands that it returns. Plain data."""
+"""Facts that a run's supervisor handles, besides the broker's messages, and the supervisor's commands. Plain data."""
 
 import signal
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Sampled(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Reply to ``RequestPosition``: the rank's position in its code; ``dump`` is None if unknown, ``why``: reason."""
+    """Reply to ``RequestPosition``: the rank's position in its code. ``dump``: None if unknown, for reason ``why``."""
 
     rank: int
     dump: SipDump | None

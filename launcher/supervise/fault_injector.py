@@ -75,7 +75,7 @@ class FaultInjector:
                 log(f"fault {fault}: the agent of {fault.host} cannot be reached")
 
     def close(self) -> None:
-        """Wait for the programs that disconnect hosts; kill slow ones."""
+        """Wait for the programs that disconnect hosts; kill a program that runs longer than ``END_S``."""
         for process in self._cutting:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)

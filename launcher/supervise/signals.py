@@ -110,7 +110,7 @@ class StopSignals:
         return self._wakeup.fileno()
 
     def drain(self) -> None:
-        """Empty the descriptor; call it before :meth:`reason`, so that no signal is missed."""
+        """Empty the descriptor; must be called before :meth:`reason`, so that no signal is missed."""
         with contextlib.suppress(BlockingIOError):
             self._wakeup.recv(4096)
 

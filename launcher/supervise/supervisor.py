@@ -1,9 +1,9 @@
 """Supervisor: decides on restarts and failures. Pure: facts and times are arguments, commands are returned.
 
-The first exit is the cause of a failure. While ``--max-restarts``, the budget of the whole run, lasts, a lost rank is
-restarted as its next incarnation, on its host or on the emptiest living host; the broker is notified first. Without
-budget, or if the broker or the launcher's fork server exits, the run fails. A process that does not join or progress in
-time counts as hung. The broker reports errors of the simulation.
+The first exit is the cause of a failure. A lost rank is restarted as the next incarnation, on the same host or on the
+emptiest living host, up to ``--max-restarts`` times per run; the broker is notified first. If no restart is left, or if
+the broker or the launcher's fork server exits, the run fails. A process that does not join or progress in time counts
+as hung. The broker reports errors of the simulation.
 """
 
 from collections import Counter
@@ -179,7 +179,7 @@ class Supervisor:
         return self._died(event)
 
     def _may_have_reported(self, number: int | None, status: int) -> bool:
-        """Whether a process with this exit has sent its result, or, if it has not joined, the reason of its exit."""
+        """Whether a process with exit code ``status`` may have sent a result or, before joining, the exit's reason."""
         has_joined = number is None or (self._began and not self.ranks[number].rejoining)
         return status == 0 or (status > 0 and not has_joined)
 
