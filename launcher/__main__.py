@@ -1,4 +1,4 @@
-"""Entry point of ``python -m launcher``, the same as ``ahbm-launch``."""
+"""Entry point of ``python -m launcher``, which does the same as ``ahbm-launch``."""
 
 import sys
 

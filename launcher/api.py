@@ -1,8 +1,8 @@
 """Python interface to ``ahbm-launch``: :func:`run` makes the same run, prints nothing and restores the process.
 
-A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``no_timeouts``), or its letter (``b``). Keywords have
-the types, defaults and checks of the flags. Importing ``launcher`` limits BLAS to one thread: it sets
-``OPENBLAS_NUM_THREADS``, ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS`` unless the environment does.
+A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``no_timeouts``), or a flag's letter (``b``). Keywords
+have the types, defaults and checks of the flags. The import of ``launcher`` limits BLAS to one thread: it sets
+``OPENBLAS_NUM_THREADS``, ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS`` unless the environment contains them.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def command_line(
 ) -> list[str]:
     """Return the command line of ``ahbm-launch`` for the same run.
 
-    A value is the flag's text, a number, a path, or a sequence of these where a flag takes several; None: the default.
-    Flags without a value take True or False.
+    A value of ``keywords`` is text, a number, a path, or a sequence of these if the flag takes several values; None
+    selects the flag's default. Flags without a value take True or False.
 
     Raises:
         ConfigError: for a keyword without a flag, and for a value of another type.
@@ -55,7 +55,7 @@ def command_line(
 
 
 def parsed(words: list[str]) -> Options:
-    """Parse the result of :func:`command_line`.
+    """Return the options of a command line that :func:`command_line` has returned.
 
     Raises:
         ConfigError: one line with the flag, the value and what is allowed.
@@ -112,11 +112,11 @@ def run(
 
     A process makes one run at a time, in any thread. In other threads than the main thread, signals do not stop a run,
     and ``timeout`` does not stop endless user code with ``engine="inproc"``. Other engines fork this process: a lock
-    that another thread holds at that moment stays locked in the SIPs. A signal that stops a run (SIGINT, SIGTERM,
-    SIGHUP) is raised again after the run, as KeyboardInterrupt for Ctrl-C; result files say ``interrupted``.
+    that another thread holds at the fork stays locked in the SIPs. A signal that stops a run (SIGINT, SIGTERM, SIGHUP)
+    is raised again after the run, for Ctrl-C as KeyboardInterrupt; the status in result files is ``interrupted``.
 
     Returns:
-        The outcome, also if the run fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
+        The outcome, even if the run fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
 
     Raises:
         ConfigError: one line with the flag or key, the value and what is allowed, before anything has started; also

@@ -12,7 +12,7 @@ from sipsim.core.files import read_limited
 from sipsim.core.units import parse_size_bytes, parse_time_ps
 
 Hosts = tuple[tuple[str, int | None], ...]
-"""Names of hosts, each with the number of its SIPs; None: an equal share."""
+"""Names of hosts with the number of SIPs on each host; None if the host gets an equal share."""
 MOST_SLOTS = 4096
 MAX_HOSTS_BYTES = 2**20
 MOST_SIPS = 2048
@@ -22,7 +22,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII
 
 
 class IntRange:
-    """A whole number from ``least`` to ``most``."""
+    """Flag type: a whole number from ``least`` to ``most``."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least = least
@@ -41,7 +41,7 @@ SEED = IntRange(0, 2**64 - 1)
 
 
 def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
-    """Return the type of several values, separated by commas."""
+    """Return the flag type of several values of type ``item``, separated by commas."""
 
     def parse_list(text: str) -> list[int]:
         return [item(part) for part in text.split(",")]
@@ -50,7 +50,7 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parse names that are separated by commas; none may occur twice."""
+    """Parse names that are separated by commas; no name may occur twice."""
     found = tuple(part.strip() for part in text.split(","))
     if "" in found:
         raise argparse.ArgumentTypeError(f"{text!r}: a name is missing; write NAME or NAME,NAME")
@@ -61,7 +61,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def place(text: str) -> tuple[int, int, int]:
-    """Parse a PE, written SIP.CUBE.PE."""
+    """Parse a PE, written SIP.CUBE.PE, and return the three numbers."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
@@ -69,7 +69,7 @@ def place(text: str) -> tuple[int, int, int]:
 
 
 def size(text: str) -> int:
-    """Parse a size of at least one byte."""
+    """Parse a size, such as 64K; return the number of bytes, at least 1."""
     if text.startswith("-"):
         raise argparse.ArgumentTypeError(f"{text!r}: a size must be positive, such as {text.lstrip('-') or '64K'}")
     try:
@@ -92,7 +92,7 @@ def output(text: str) -> Path:
 
 
 def mail(text: str) -> str:
-    """Check the name of a kind of mail."""
+    """Check the name of a kind of mail, and return the name."""
     try:
         check_mail(text)
     except ValueError as error:
@@ -120,7 +120,7 @@ def seconds(text: str) -> float:
 
 
 def simulated_time(text: str) -> int:
-    """Parse a simulated time above 0; return it in ps."""
+    """Parse a simulated time above 0, such as 30us, and return the time in ps."""
     try:
         time_ps = parse_time_ps(text)
     except ValueError as error:
@@ -131,7 +131,7 @@ def simulated_time(text: str) -> int:
 
 
 class HeartbeatTimeout:
-    """A span of wall time of at least two periods of the heartbeat, ``period_s`` each."""
+    """Flag type: a span of wall time in seconds, at least two heartbeat periods of ``period_s`` seconds."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
@@ -201,7 +201,7 @@ def _is_address(text: str) -> bool:
 
 
 def bind(text: str) -> str:
-    """Parse a numeric IP address."""
+    """Parse a numeric IP address of one machine, and return the address as text."""
     allowed = "IP address of this machine, such as 10.0.0.1"
     try:
         address = ipaddress.ip_address(text)

@@ -1,7 +1,7 @@
 """Isolation of a run from its process: state that a run may change is restored, and lost output does not end the run.
 
-A program may make many runs, one at a time, since import paths, modules and standard streams belong to the whole
-process. If a flag names the file ``-``, it is written to standard output, in place of the table.
+A program may make many runs, but one at a time, since import paths, modules and standard streams belong to the whole
+process. If a flag names the file ``-``, the file's content is written to standard output, in place of the table.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ STANDARD_OUTPUT = Path("-")
 
 
 def absolute(path: Path) -> Path:
-    """Return the destination as an absolute path, valid from any working directory; ``-`` stays."""
+    """Return a destination as an absolute path; ``-`` (standard output) is returned unchanged."""
     return path if path == STANDARD_OUTPUT else path.absolute()
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """Open the destination for writing, without translation of line ends."""
+    """Open a destination, a file or ``-`` for standard output, for writing; a file's line ends are not translated."""
     if path == STANDARD_OUTPUT:
         yield sys.stdout
         sys.stdout.flush()
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[TextIO]:
 
 
 def _without_waiting(path: Path) -> int:
-    """Open for writing; fail rather than wait if the path is a pipe without a reader."""
+    """Open ``path`` for writing and return the descriptor; raise OSError if ``path`` is a pipe without a reader."""
     try:
         fd = open_named(path, REWRITE | os.O_NONBLOCK)
     except OSError as error:
@@ -56,13 +56,13 @@ def _without_waiting(path: Path) -> int:
 
 
 MOST_BYTES = 2**20
-"""Size of the tail of the captured output that is kept."""
+"""Size of the captured output in bytes: earlier output is dropped."""
 _RUN_ACTIVE = threading.Lock()
 
 
 @contextlib.contextmanager
 def isolated() -> Iterator[Callable[[], str]]:
-    """Isolate the run in the body of the ``with``; yields a function that returns the output so far.
+    """Isolate the run in the body of the ``with``; yield a function that returns the captured output so far.
 
     Restored: standard output and error, which are captured; import paths; modules, except those of this project and of
     installed packages, which stay; the working directory; the environment; the thresholds of the garbage collector; the
@@ -190,11 +190,11 @@ def _collector() -> Iterator[None]:
 
 
 GONE = (errno.EPIPE, errno.EIO)
-"""Error numbers of a stream whose reader has closed it, which is no failure of the run."""
+"""Error numbers of a write to a stream that the reader has closed, which is no failure of the run."""
 
 
 class SafeStream:
-    """A stream whose writes never raise: it survives a closed terminal or pipe, and a full disk.
+    """Text stream whose writes never raise, even if the terminal or pipe is closed or the disk is full.
 
     After the first error, output is dropped, so that a run still writes its files and returns its exit code.
     ``trouble``: why output was lost; empty if the reader closed the stream.
@@ -205,18 +205,18 @@ class SafeStream:
         self.trouble = ""
 
     def write(self, text: str) -> int:
-        """Write the text, or drop it after an error."""
+        """Write ``text``; after an error, drop ``text``."""
         with self._dropping():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush buffered output, or drop it after an error."""
+        """Flush buffered output; after an error, drop the buffered output."""
         with self._dropping():
             self._stream.flush()
 
     def close(self) -> None:
-        """Flush, but stay open: user code in this process may close the stream before the result is written."""
+        """Flush only: user code in this process may close the stream before the launcher writes the result."""
         self.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -236,7 +236,7 @@ class SafeStream:
 
 @contextlib.contextmanager
 def safe_output() -> Iterator[SafeStream]:
-    """Wrap standard output and error of this process as :class:`SafeStream`; yields standard output."""
+    """Replace standard output and error by :class:`SafeStream` in the body of the ``with``; yield standard output."""
     streams = sys.stdout, sys.stderr
     out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
     sys.stdout, sys.stderr = out, err

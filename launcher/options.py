@@ -1,4 +1,4 @@
-"""Flags of ``ahbm-launch``: :class:`Options` declares each flag and holds its parsed value."""
+"""Flags of ``ahbm-launch``: :class:`Options` declares all flags and contains the parsed values."""
 
 import argparse
 import itertools
@@ -39,7 +39,7 @@ ENGINES: Registry[Callable[..., Any]] = Registry(
         "launcher.engines.manual": ("manual",),
     },
 )
-"""Engines (where SIPs run): functions from a :class:`~launcher.supervise.run.Run` and stop signals to an outcome."""
+"""Engines, which start SIPs: functions from a :class:`~launcher.supervise.run.Run` and stop signals to an outcome."""
 
 
 class ParserExit(Exception):
@@ -52,7 +52,7 @@ class ParserExit(Exception):
 
 
 class Version(argparse.Action):
-    """Action of ``--version``."""
+    """Argparse action of ``--version``: raises :class:`ParserExit` with the version as text."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         raise ParserExit(f"{parser.prog} {VERSION}", 0)
@@ -61,11 +61,11 @@ class Version(argparse.Action):
 class Flag(NamedTuple):
     """A flag: its argparse declaration and its properties for other modules.
 
-    ``add``: keywords of ``add_argument``. ``choices()``: the allowed values. ``env``: the environment variable that
-    also sets the flag. ``sets``: the config key that the flag sets. ``resumed``: allowed with ``--resume``. ``alone``:
-    for single runs; ``ahbm-races`` refuses the flag, and reruns of ``--explain`` drop it. ``terminal``: affects only
-    what a terminal shows. ``processes``: needs one process per SIP; ``--engine inproc`` refuses the flag. ``records``:
-    what SIPs record for the flag.
+    ``add``: keywords of ``add_argument``. ``choices()``: the allowed values. ``env``: environment variable that also
+    sets the flag. ``sets``: config key that the flag sets. ``resumed``: the flag is allowed with ``--resume``.
+    ``alone``: the flag is for single runs: ``ahbm-races`` refuses the flag, reruns of ``--explain`` drop it.
+    ``terminal``: the flag only affects what a terminal shows. ``processes``: the flag needs one process per SIP;
+    ``--engine inproc`` refuses it. ``records``: what SIPs must record if the flag is given.
     """
 
     names: tuple[str, ...]
@@ -82,16 +82,16 @@ class Flag(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The last of the flag's names, the long one if there are two."""
+        """The flag's last name, which is the long name if the flag also has a letter."""
         return self.names[-1]
 
     @property
     def type(self) -> Callable[[str], object] | None:
-        """Parser of the flag's value; None: text."""
+        """Parser of the flag's value; None if the value is any text."""
         return self.add.get("type")
 
     def add_to(self, group: "argparse._ArgumentGroup", dest: str, default: object) -> None:
-        """Add the flag to an argparse group; its value becomes attribute ``dest``."""
+        """Add the flag to an argparse group; the parsed value becomes attribute ``dest``."""
         keywords = dict(self.add)
         if self.env:
             text = os.environ.get(self.env)
@@ -117,9 +117,9 @@ NOTES = {OUTPUT: "FILE - is standard output, in place of the table."}
 
 
 def _flag(group: str, spelling: str, text: str, value: Callable[[str], object] | None = None, **keywords: Any) -> Flag:
-    """A flag. ``spelling``: as help shows it, such as ``-n, --iters N``; ``text``: its help; ``value``: its type.
+    """Return a flag. ``spelling``: names and metavar, such as ``-n, --iters N``; ``text``: help; ``value``: flag type.
 
-    ``keywords``: fields of :class:`Flag`; all others are keywords of ``add_argument``.
+    ``keywords``: fields of :class:`Flag`, and keywords of ``add_argument``.
     """
     properties = {name: keywords.pop(name) for name in Flag._fields if name in keywords}
     words = spelling.split()
@@ -138,19 +138,19 @@ def _row(
     also: tuple[Flag, ...] = (),
     **keywords: Any,
 ) -> Any:
-    """A field of :class:`Options` and its flag. ``also``: other flags that set the same field, or none."""
+    """Return a field of :class:`Options` with a flag. ``also``: further flags, for this field or without a field."""
     flag = _flag(group, spelling, text, value, **keywords)
     return field(default=default, compare=compare, metadata={"flags": (flag, *also)})
 
 
 def _switch(group: str, spelling: str, text: str, default: bool | None = False, **keywords: Any) -> Any:
-    """A field and its flag without value; the flag sets the opposite of the default."""
+    """Return a field with a flag that takes no value and sets the opposite of the default."""
     action = "store_false" if default else "store_true"
     return _row(group, spelling, text, default=default, action=action, **keywords)
 
 
 def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
-    """A field and its flag that names a file for results."""
+    """Return a field with a flag that names a result file."""
     return _row(OUTPUT, spelling, text, flag_types.output, resumed=True, alone=True, records=records)
 
 
@@ -158,14 +158,14 @@ def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
 class Options:
     """The parsed command line: one field per flag, in the order of ``--help``.
 
-    ``hosts``: names, and how many SIPs run on each (None: an equal share). ``bind``: this machine's address for hosts.
-    ``mail``: with one process, only seeded mail has an effect. ``deadlines``: whether timeouts are enabled.
-    ``settings``: values of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: values of ``--fault``
-    for links, which become part of the config. ``max_sim_ps``: the simulated time at which the run stops, None: at its
-    end. ``tee``: ranks whose output is shown, None: all.
+    ``hosts``: names, and the number of SIPs on each host (None: an equal share). ``bind``: address of this machine that
+    other hosts reach. ``mail``: in one process, only seeded mail has an effect. ``deadlines``: whether timeouts are
+    enabled. ``settings``: values of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: values of
+    ``--fault`` for links, which become part of the config. ``max_sim_ps``: limit of simulated time in ps, or None.
+    ``tee``: ranks whose output is shown; None if all ranks.
 
     ``sizes``: bytes per rank; ``n_elems``: elements per cube; one of the two is empty. ``size_source``: the flag that
-    gave the sizes, for messages.
+    sets the sizes, for messages.
     """
 
     sips: int | None = _row(
@@ -398,12 +398,12 @@ class Options:
 
     @property
     def to_standard_output(self) -> tuple[str, ...]:
-        """The flags whose file is standard output; with one of these, the table is not printed."""
+        """The flags whose file is standard output; if there is such a flag, the table is not printed."""
         return tuple(flag for flag, path in self.files.items() if path == STANDARD_OUTPUT)
 
     @property
     def files(self) -> dict[str, Path | None]:
-        """The result files, by the flag that names each."""
+        """The result files, by name of the flag; None if the flag is not given."""
         return {flag.name: getattr(self, name) for name, flag in FLAGS.items() if flag.type is flag_types.output}
 
     @property
@@ -418,29 +418,29 @@ class Options:
 
     @property
     def silence_s(self) -> float | None:
-        """After how many seconds a silent connection counts as lost; None: never."""
+        """Seconds after which a silent connection counts as lost; None if never."""
         return self.heartbeat_timeout_s if self.deadlines else None
 
     @property
     def packet_log_dir(self) -> Path | None:
-        """The absolute folder in which packet logs outlast the run; None: they do not."""
+        """The absolute path of the folder in which packet logs outlast the run; None if packet logs are temporary."""
         folder = self.resume or self.run_dir
         return folder.absolute() if folder else None
 
     @property
     def named_mail(self) -> str | None:
-        """The kind of mail as results name it; None where one process delivers messages in the order of sending."""
+        """The kind of mail for result files; None if one process delivers messages in the order of sending."""
         return self.mail if self.engine != "inproc" or is_seeded(self.mail) else None
 
     @property
     def inputs(self) -> dict[str, Path | None]:
-        """The files that the run reads, by the flag that names them."""
+        """The files that the run reads, by name of the flag; None if the flag is not given."""
         script = None if self.script is None or self.as_module else Path(self.script)
         sources = {flag.name: getattr(self, name) for name, flag in FLAGS.items() if flag.type is flag_types.source}
         return {**sources, "the script": script}
 
     def changed(self, **fields: object) -> "Options":
-        """These options with some fields replaced."""
+        """Return a copy of the options with some fields replaced."""
         return replace(self, **fields)  # type: ignore[arg-type]
 
 
@@ -458,7 +458,7 @@ def closing(page: str, *examples: str) -> str:
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises :class:`ParserExit` for mistakes, help, version. ``closing``: end of the help text.
 
-    The help of a flag ends with its default in parentheses. If a help text has none, ``(none)`` or ``(off)`` is added.
+    Each flag's help ends with the default in parentheses; if a text lacks this, ``(none)`` or ``(off)`` is added.
     """
 
     def __init__(self, *words: Any, closing: str = "", **keywords: Any) -> None:
@@ -484,7 +484,7 @@ class Parser(argparse.ArgumentParser):
         raise ParserExit(f"{self.prog}: {message}", USAGE_EXIT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; a word such as ``-64K`` after a flag that takes a value is its value, which the flag's type checks."""
+        """Parse; a word such as ``-64K`` after a flag that takes a value is the value, not another flag."""
         takes_value = {s for action in self._actions for s in action.option_strings if action.nargs is None}
         words: list[str] = []
         for word in sys.argv[1:] if args is None else args:
@@ -527,7 +527,7 @@ def parse(argv: list[str]) -> Options:
 
 
 def given_options(argv: list[str]) -> dict[str, str]:
-    """Return the options that a valid command line sets, each with the spelling of its flag."""
+    """Return the spelling of the flag, by name of the option, for each option that a valid command line sets."""
     flags, script, as_module, _ = _split_script(argv)
     parser = launch_parser()
     spellings: dict[str, str] = {}
@@ -547,7 +547,7 @@ def _check_script_flags(flags: list[str]) -> None:
 
 
 def json_file(argv: list[str], has_script: bool = True) -> Path | None:
-    """Return the file that ``--json`` names on an invalid command line, before a script if it ``has_script``."""
+    """Return the file of ``--json`` on an invalid command line. ``has_script``: whether a script may follow flags."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--json", type=Path)
     try:
@@ -559,7 +559,7 @@ def json_file(argv: list[str], has_script: bool = True) -> Path | None:
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
-    """Return flags, script or module (None without one), whether it is a module, and its arguments."""
+    """Return flags, name of script or module (None if absent), whether this is a module, and the script's arguments."""
     takes_value = {s for a in launch_parser()._actions for s in a.option_strings if a.nargs is None}
     index = 0
     while index < len(argv):
@@ -585,7 +585,7 @@ EXAMPLES = (
 
 
 def launch_parser() -> argparse.ArgumentParser:
-    """Return the parser of the flags of ``ahbm-launch``; a script and its arguments are no part of these."""
+    """Return the parser for the flags of ``ahbm-launch``, without a script and the script's arguments."""
     parser = Parser(
         prog="ahbm-launch",
         usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
@@ -600,7 +600,7 @@ def launch_parser() -> argparse.ArgumentParser:
 
 
 def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the group of flags with this title."""
+    """Add the group of flags with title ``title`` to ``parser``."""
     group = parser.add_argument_group(title, NOTES.get(title))
     for option in fields(Options):
         for flag in option.metadata.get("flags", ()):

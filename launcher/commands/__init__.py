@@ -18,7 +18,7 @@ from sipsim.records.code_place import working_folder
 
 
 class Stopped(KeyboardInterrupt):
-    """Interrupt of a command by a stop signal. ``reason``: a kind of ``error.kind``."""
+    """A stop signal has interrupted a command. ``reason``: ``interrupted`` or ``terminated``, kinds of failures."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(SAID[reason])
@@ -26,14 +26,14 @@ class Stopped(KeyboardInterrupt):
 
 
 def run_command(name: str, answer: Callable[[], None]) -> int:
-    """Call ``answer``; return 0, or the exit code of its error, with one line that begins with the command's name."""
+    """Call ``answer`` and return 0; on an error, print one line that begins with ``name``, and return an exit code."""
     return until_stopped(name, lambda: _answered(name, answer))
 
 
 def until_stopped(name: str, run: Callable[[], int]) -> int:
-    """Return the exit code of ``run``, as :func:`with_safe_output`, or the code of the signal that stopped ``run``.
+    """Call ``run`` in :func:`with_safe_output`; return the exit code of ``run``, or of the signal that stopped ``run``.
 
-    A signal raises :class:`Stopped` in ``run``, which may print partial results; afterwards one line names the signal.
+    A signal raises :class:`Stopped` in ``run``, which may print partial results; then one line names the signal.
     """
     return with_safe_output(name, lambda: _unless_stopped(name, run))
 
@@ -65,7 +65,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def with_safe_output(name: str, run: Callable[[], int]) -> int:
-    """Return the exit code of ``run``, or that of output that cannot be written or of Ctrl-C, with one line."""
+    """Call ``run`` and return an exit code; after Ctrl-C, or if output cannot be written, also print one line."""
     with safe_output() as out:
         code = _code_of(name, run)
         out.flush()
@@ -112,7 +112,7 @@ def _answered(name: str, answer: Callable[[], None]) -> int:
 
 
 def write_file(path: Path | None, content: str | bytes) -> None:
-    """Write text or bytes to the file that a flag names, ``-`` for standard output; None: do nothing.
+    """Write text or bytes to the file that a flag names, or to standard output for ``-``; do nothing if path is None.
 
     Raises:
         OutputError: if the file cannot be written.

@@ -1,7 +1,7 @@
 """Commands ``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on any number of machines.
 
-``ahbm-broker`` is ``ahbm-launch`` with the engine ``manual``: it writes a ticket for each rank, waits for all SIPs to
-join, and prints the same table. ``ahbm-sip`` needs only the ticket of its rank.
+``ahbm-broker`` is ``ahbm-launch`` with the engine ``manual``: the command writes a ticket for each rank, waits for all
+SIPs to join, and prints the usual table. ``ahbm-sip`` needs only the ticket of the rank.
 """
 
 import argparse
@@ -47,7 +47,7 @@ JOIN_TIMEOUT_S = 3600
 
 
 def broker_main(argv: list[str] | None = None) -> int:
-    """Run ``ahbm-broker``; returns an exit code of ``ahbm-launch``."""
+    """Run ``ahbm-broker``; return an exit code with the meaning that it has for ``ahbm-launch``."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--help" in arguments or "-h" in arguments:
         print(USAGE)
@@ -65,7 +65,7 @@ def broker_main(argv: list[str] | None = None) -> int:
 
 
 def sip_main(argv: list[str] | None = None) -> int:
-    """Run ``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 if the broker is lost."""
+    """Run ``ahbm-sip``; return 0 after ``End``, 2 after a line about a bad ticket, 4 if the broker is lost."""
     parser = argparse.ArgumentParser(
         prog="ahbm-sip",
         description="Simulates one SIP of a run whose broker waits for it.",

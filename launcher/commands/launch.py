@@ -1,4 +1,4 @@
-"""Command ``ahbm-launch``: makes the run of its flags and prints the table, or prints a list of ``--list``."""
+"""Command ``ahbm-launch``: executes the run that the flags describe and prints the table, or prints a ``--list``."""
 
 import sys
 import traceback
@@ -50,7 +50,7 @@ def _algorithms(resolved: Resolved) -> list[str]:
 
 
 def _algorithm(catalog: Catalog, name: str) -> str:
-    """Return the line of an algorithm; if it cannot be loaded, the line says why."""
+    """Return the line for an algorithm in ``--list``, or a line with the error if the algorithm cannot be loaded."""
     try:
         found = catalog.get(name)
     except ConfigError as error:
@@ -91,12 +91,12 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
 
 
 def listing(what: str, resolved: Resolved) -> str:
-    """Return the text of one list."""
+    """Return the text that ``--list`` prints for ``what``, a key of ``LISTS``."""
     return "\n".join(LISTS[what](resolved))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code (``docs/faults.md``)."""
+    """Run the command line; return the exit code (``docs/faults.md``)."""
     arguments = sys.argv[1:] if argv is None else argv
     return with_safe_output("ahbm-launch", lambda: _main(arguments))
 

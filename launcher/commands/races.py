@@ -23,8 +23,8 @@ from sipsim.core.units import format_time_ps
 
 
 class SearchRun(NamedTuple):
-    """Outcome of one run of the search. ``failure``: kind and message; empty if the run ended well. ``results``: the
-    hash of each result by rank and name. ``end_ps``: the latest end of a rank. ``exit_code``: that of ``ahbm-launch``.
+    """Outcome of one run of the search. ``failure``: kind and message; empty after success. ``results``: hash of each
+    result by rank and name. ``end_ps``: latest end of a rank. ``exit_code``: exit code that ``ahbm-launch`` would have.
     """
 
     failure: str
@@ -34,14 +34,14 @@ class SearchRun(NamedTuple):
 
 
 class Race(NamedTuple):
-    """A seed whose run differs from the run without jitter, and the difference as text."""
+    """A race: ``seed`` of a run that differs from the run without jitter, and the difference as text."""
 
     seed: int
     what: str
 
 
 def search_run(outcome: RunOutcome) -> SearchRun:
-    """Return what the search compares, from the result document of a run."""
+    """Return failure, result hashes and end time of a run, which the search compares, from the run's document."""
     error = outcome.error
     failure = "" if error is None else f"{error['kind']}: {error['message']}"
     results = {(row["rank"], name): sha for row in outcome.ranks for name, sha in row["results"].items()}
@@ -96,8 +96,8 @@ FORBIDDEN = {"jitter", *(name for name, flag in options.FLAGS.items() if flag.al
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0 without a race, the exit code of wrong numbers with one, 2 for a mistake in the
-    command line, or the exit code of ``ahbm-launch`` if the run without jitter fails.
+    """Run the command line; return 0 if no race is found, the exit code of wrong numbers if a race is found, 2 for a
+    mistake in the command line, or the exit code of ``ahbm-launch`` if the run without jitter fails.
     """
     arguments = sys.argv[1:] if argv is None else argv
     return until_stopped("ahbm-races", lambda: _main(arguments))
@@ -118,7 +118,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
-    """Return the seeds, and the command line of ``ahbm-launch``, which follows ``--seeds``."""
+    """Return the seeds of ``--seeds``, and the remaining arguments, which are for ``ahbm-launch``."""
     if arguments[:1] in (["-h"], ["--help"]):
         raise ParserExit(HELP, 0)
     text, rest = SEEDS, list(arguments)
@@ -184,10 +184,10 @@ def _print_race(race: Race, seeds: range, limit: list[str], rest: list[str]) -> 
 
 
 def _run(argv: list[str]) -> SearchRun:
-    """Make one run, in this process unless the flags name another engine; its output is not shown.
+    """Make one run, in this process unless ``argv`` names another engine; the run's output is not shown.
 
     Raises:
-        ConfigError: if these flags cannot run.
+        ConfigError: if a run with the flags in ``argv`` cannot start.
     """
     started_s = time.monotonic()
     argv = ["--engine=inproc", *argv]

@@ -1,1 +1,1 @@
-"""Engines: where SIPs run. An engine is a function with a registered name that runs a plan and returns its outcome."""
+"""Engines, which start SIPs: functions with registered names that execute a run and return the run's outcome."""

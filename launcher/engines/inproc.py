@@ -29,7 +29,7 @@ from sipsim.records.code_place import code_place, shown
 
 
 class InProcess:
-    """The broker's hub and all SIPs over in-process mail. ``run`` delivers messages until none is left."""
+    """The broker's hub and all SIPs, connected by in-process mail; ``run`` delivers messages until none is left."""
 
     def __init__(self, run: Run, signals: StopSignals) -> None:
         plan = run.plan
@@ -53,7 +53,7 @@ class InProcess:
         ]
 
     def run(self) -> Outcome:
-        """Run to the end, or until user code is interrupted; return the outcome so far."""
+        """Deliver messages until the run ends or user code is interrupted; return the outcome so far."""
         for member in self.members:
             member.join()
         began_s = time.monotonic()
@@ -114,10 +114,10 @@ class InProcess:
         return RunError(reason, None, self._signals.describe(reason), found.text, {"positions": found.facts})
 
     def on_alarm(self, frame: FrameType | None) -> None:
-        """Check the run; called periodically, also during user code, which runs at ``frame``.
+        """Check the run; called periodically by a signal, which may interrupt user code at ``frame``.
 
         Raises:
-            ForcedStop: if the run must end and user code does not poll, or has made no progress for too long.
+            ForcedStop: if the run must end and user code does not poll, or if user code makes no progress for too long.
         """
         if not self._delivers:
             return
@@ -150,7 +150,7 @@ class InProcess:
         raise ForcedStop
 
     def _refuse_to_end(self, call: str) -> NoReturn:
-        """Fail the run: user code would end this process, in which all ranks run."""
+        """Let the run fail, since user code tries to end this process, in which all ranks run."""
         member, frame = self.members[self._current], sys._getframe()
         place = code_place(frame)
         at = f" at {shown(place.file, place.line, self._folder)}" if place.file else ""
@@ -186,8 +186,8 @@ class InProcess:
             self._mail.send(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _deliver_progress(self) -> None:
-        """Deliver a SIP's progress message at once, so that these do not queue up during a long window. Overtaking is
-        harmless: the broker only records the message.
+        """Deliver a SIP's progress message at once, so that progress messages do not queue up during a long window. The
+        message may overtake others, since the broker only records it.
         """
         last = self._mail.last
         if last is None or last[1] != BROKER:

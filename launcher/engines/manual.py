@@ -46,7 +46,7 @@ def run_manually(run: Run, signals: StopSignals) -> Outcome:
 
 
 class ManualHosts(HostPool):
-    """A host pool without known hosts."""
+    """Host pool of manually started SIPs, whose hosts are unknown."""
 
     can_signal = False
 
@@ -65,7 +65,7 @@ class ManualHosts(HostPool):
         return ""
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """Write the ticket of a process to start; signals cannot reach it and are ignored."""
+        """Write the ticket of a process that the user must start; ignore signals, which cannot reach the process."""
         if not isinstance(command, StartProcess):
             return
         path = self._folder.absolute() / f"{process_name(command.rank)}.ticket"
@@ -78,7 +78,7 @@ class ManualHosts(HostPool):
                 log(f"  ahbm-sip {each}")
 
     def on_missing(self, ranks: list[int]) -> None:
-        """Print which ranks have joined."""
+        """Print which ranks have joined since the last call, and which ranks are missing."""
         joined = sorted(self._missing - set(ranks))
         self._missing &= set(ranks)
         if joined and self._missing:

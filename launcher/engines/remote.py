@@ -78,11 +78,11 @@ def run_by_mpi(run: Run, signals: StopSignals) -> Outcome:
 
 
 def _mpi_plan(run: Run) -> StartPlan:
-    """Return the plan with one mpiexec for all agents.
+    """Return the plan that starts all agents by one mpiexec.
 
     mpiexec, of Open MPI or MPICH, starts one process per host; MPI is used for nothing else. mpiexec forwards standard
-    input to one process at most, so the bootstrap is a private file, in the run's folder or in AHBM_SHARED_DIR, which
-    all hosts must share. An MPI job ends when it loses a process.
+    input to one process at most, so the bootstrap is a private file in the run's folder or in AHBM_SHARED_DIR; all
+    hosts must share this folder. If one process of an MPI job is lost, the job ends.
     """
     specs = specs_of(run.options.hosts, MPI_FLAG)
     mpiexec = program("mpiexec", MPI_FLAG, "AHBM_MPIEXEC")
@@ -113,10 +113,10 @@ def _check_shared(shared: str, folder: Path) -> None:
 
 
 def _is_open_mpi(mpiexec: str) -> bool:
-    """Whether this mpiexec is of Open MPI.
+    """Whether ``mpiexec`` belongs to Open MPI rather than MPICH.
 
     Raises:
-        ConfigError: if it is of neither Open MPI nor MPICH.
+        ConfigError: if ``mpiexec`` belongs to neither Open MPI nor MPICH.
     """
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=MPIEXEC_S)
@@ -147,10 +147,10 @@ def run_by_slurm(run: Run, signals: StopSignals) -> Outcome:
 
 
 def _slurm_plan(run: Run) -> StartPlan:
-    """Return the plan with one srun for all agents, one task per node, in the current allocation or in a new one.
+    """Return the plan that starts all agents by one srun, one task per node, in the current or a new allocation.
 
-    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node is not restarted. The srun
-    must neither wait for cores nor end a run because one task has ended.
+    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node is not restarted. srun
+    must neither wait for cores nor end the run because one task has ended.
     """
     srun, hosts = program("srun", SLURM_FLAG), run.options.hosts
     specs = specs_of(hosts, SLURM_FLAG) if hosts else of_the_allocation(os.environ)
@@ -166,7 +166,7 @@ def _slurm_plan(run: Run) -> StartPlan:
 
 
 def _cancel(name: str) -> None:
-    """Cancel a job, or, in an allocation, its step of this name."""
+    """Cancel the Slurm job ``name``; within an allocation, cancel the job step ``name``."""
     if JOB not in os.environ:
         _output_of("scancel", f"--name={name}")
         return
@@ -185,10 +185,10 @@ def _output_of(*argv: str) -> list[str]:
 
 
 def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
-    """Return a host for each node of the allocation; agents report the names.
+    """Return a host for each node of the Slurm allocation; agents report the host names later.
 
     Raises:
-        ConfigError: without an allocation, or if its number of nodes is unknown.
+        ConfigError: if there is no allocation, or the number of nodes is unknown.
     """
     if JOB not in environ:
         raise ConfigError(

@@ -114,7 +114,7 @@ MAX_BOOTSTRAP_BYTES = 2**20
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one run; returns 0 after ``Finish``, 2 with one line for a bad bootstrap, 4 if the launcher is lost."""
+    """Serve one run; return exit code 0 after ``Finish``, 2 for a bad bootstrap, 4 if the launcher is lost."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The server ends all processes when the agent exits, for any reason.
         signal.signal(signum, signal.SIG_DFL)
@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Agent:
-    """The agent of one run. The server is forked before threads exist."""
+    """Agent of one run. The constructor forks the server before any thread exists."""
 
     def __init__(self, bootstrap: Bootstrap, rank: int, address: str, watch_stdin: bool) -> None:
         self._rank = rank
@@ -157,7 +157,7 @@ class _Agent:
         self._next_heartbeat_s = 0.0
 
     def serve(self) -> str:
-        """Serve to the end; returns why the agent ended, empty after ``Finish``."""
+        """Serve until the run ends; return why the agent ended, or "" after ``Finish``."""
         why = ""
         poller = zmq.Poller()
         for source in (self._socket.socket, self._socket.monitor, self._server.fileno()):
@@ -249,7 +249,7 @@ class _Agent:
         self._sockets.close(0 if self._socket.look() is not None else LINGER_MS)
 
     def _end_processes(self) -> bool:
-        """Kill all processes; return whether the server has reported all exits in time."""
+        """Kill all processes; return whether the server has reported all exits within ``CLOSE_S``."""
         self._server.order(KillAll())
         until_s = time.monotonic() + CLOSE_S
         while self._pids and not self._server.gone and time.monotonic() < until_s:
@@ -270,10 +270,10 @@ def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
 
 
 def _line_of_stdin() -> str:
-    """Read exactly the first line; standard input stays open, and its end means that the launcher has exited.
+    """Return the first line of standard input, without reading further: a later end of file means a lost launcher.
 
     Raises:
-        ConfigError: for a line that is longer than a bootstrap can be.
+        ConfigError: if the line is longer than ``MAX_BOOTSTRAP_BYTES``.
     """
     line = bytearray()
     while (byte := os.read(0, 1)) not in (b"", b"\n"):

@@ -1,7 +1,7 @@
 """Host pool of many hosts: an agent on each host, connected to one authenticated socket.
 
 The pool relays commands to agents, events of agents to the loop, and output and files of processes into the run's
-folder. It reports joined hosts, and lost ones, whose agent is silent for too long or whose connection ended.
+folder. The pool reports a host as joined, or as lost if the agent is silent for too long or the connection has ended.
 """
 
 import os
@@ -48,11 +48,11 @@ from sipsim.core.files import APPEND, open_file
 FINISH_S = 1.0
 """Time for the processes of a successful run to exit by themselves."""
 LEFT_S = 5.0
-"""Time for agents to exit after ``Finish``; longer while they still send files."""
+"""Time for agents to exit after ``Finish``, counted again from each message that arrives."""
 
 
 class AgentHosts(HostPool):
-    """Many hosts, with an agent on each."""
+    """Pool of many hosts, with an agent on each host."""
 
     def __init__(self, run: Run, plan: StartPlan) -> None:
         self._run = run
@@ -88,22 +88,22 @@ class AgentHosts(HostPool):
 
     @property
     def process_states(self) -> dict[int | None, ProcessState]:
-        """The last reported states of processes, by rank, without those on lost hosts."""
+        """The last reported state of each process, by rank; processes on lost hosts are left out."""
         by_host = zip(self._registry.slots, self._states, strict=True)
         return {rank: state for slot, states in by_host if slot.is_up for rank, state in states.items()}
 
     @property
     def silent_s(self) -> dict[str, float]:
-        """Hosts whose agents are silent, and for how many seconds."""
+        """Seconds of silence, by name of the host, for hosts whose agents are silent."""
         return self._registry.silent(time.monotonic())
 
     @property
     def pollables(self) -> list[Any]:
-        """The socket and its monitor."""
+        """The socket to which agents connect, and the socket's monitor."""
         return [self._listening.socket, self._listening.monitor]
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """The address that the agent reported; that host's system chooses a port."""
+        """Return the address that the host's agent reported, as an endpoint whose port the host's system chooses."""
         return tcp(self._registry.slots[host].address)
 
     def folder(self, host: int) -> str:
@@ -114,12 +114,12 @@ class AgentHosts(HostPool):
         self._send_to(host, command)
 
     def revive(self, host: int) -> None:
-        """Start another agent on a host, by the starter."""
+        """Make the starter start another agent on a host."""
         self._registry.await_restart(host)
         self._starter.revive(host)
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """Make an agent kill itself; returns whether it could. Another program disconnects hosts."""
+        """Make an agent kill itself, if ``kind`` is ``agent``; return whether the agent could be reached."""
         names = [slot.name for slot in self._registry.slots]
         return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
 
@@ -138,7 +138,7 @@ class AgentHosts(HostPool):
         return found + self._registry.overdue(now_s, self._starter.can_revive)
 
     def close(self, well: bool) -> list[Fact]:
-        """Finish the agents, receive what they still send, and end the starter."""
+        """Send ``Finish`` to all agents, receive logs and files until the agents leave, and end the starter."""
         found: list[Fact] = []
         if well:
             self._registry.extend_silence(LEFT_S)
@@ -240,7 +240,7 @@ class AgentHosts(HostPool):
     # --- to agents ---
 
     def _probe(self, now_s: float) -> None:
-        """Send a heartbeat to each agent, to detect disconnected ones."""
+        """Send a heartbeat to each agent, to detect agents that are disconnected."""
         for host, slot in enumerate(self._registry.slots):
             if slot.is_up and not self._send_to(host, Heartbeat()):
                 slot.connection_closed(now_s)
@@ -263,7 +263,7 @@ def run_on_agents(run: Run, signals: StopSignals, plan: StartPlan) -> Outcome:
     """Execute a run on the hosts of ``plan``.
 
     Raises:
-        ConfigError: if the kind of mail is for one host, or the hosts have too few slots.
+        ConfigError: if the kind of mail works on one host only, or the hosts have too few slots.
     """
     if run.options.mail != "zmq":
         raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")

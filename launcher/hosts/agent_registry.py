@@ -1,7 +1,7 @@
 """Registry of the agent of each host; decides when agents or hosts are lost. Pure: times are arguments.
 
-If an agent reports why it leaves, or its connection is closed shortly after a heartbeat, the agent has ended; its host
-lives, and another agent can be started on it. If an agent becomes silent, its host is lost.
+If an agent reports why it leaves, or an agent's connection is closed shortly after a heartbeat, only the agent has
+ended, and another agent can be started on the same host. If an agent becomes silent, the host is lost.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ LATER_S = 0.3
 FRESH = 0.7
 """The fraction of the allowed silence within which a heartbeat is recent."""
 STARTER_OUTPUT_S = 0.4
-"""Time for the process that started an agent to print why it ended."""
+"""Time for the process that started an agent to print why the agent has ended."""
 LONGEST_GAP_S = 0.7
 """After a longer gap between checks, the launcher itself was suspended, and no agent was silent."""
 
 
 @dataclass
 class AgentSlot:
-    """Agent of a host. ``routing_id``: that of the connection; None before the agent connects and after it ends."""
+    """Agent of a host. ``routing_id``: ZeroMQ's name of the connection; None while no agent is connected."""
 
     name: str
     routing_id: bytes | None = None
@@ -56,16 +56,16 @@ class AgentSlot:
 
 
 class RejectedAgent(NamedTuple):
-    """Rejection of an agent, and why. ``host``: the host that has no agent as a result; None: none."""
+    """Rejection of an agent. ``host``: the host that has no agent as a result; None if no host lacks one."""
 
     host: int | None
     why: str
 
 
 class AgentRegistry:
-    """Agents of a run. ``silence_s``: seconds after which a silent host is lost, None: never.
+    """Registry of a run's agents. ``silence_s``: seconds after which a silent host is lost; None if never.
 
-    ``by_name``: agents are matched by host name, since the cluster numbers hosts in another order.
+    ``by_name``: match agents by host name, since the cluster may number hosts in another order.
     """
 
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
@@ -76,22 +76,22 @@ class AgentRegistry:
         self._checked_s: float | None = None
 
     def extend_silence(self, silence_s: float) -> None:
-        """Allow a longer silence from now on, while agents send their last files."""
+        """Allow agents a silence of ``silence_s`` seconds from now on, while agents send their last files."""
         if self._silence_s is not None:
             self._silence_s = max(self._silence_s, silence_s)
 
     def host_of(self, routing_id: bytes) -> int | None:
-        """Return the host of a connected agent; None for any other connection."""
+        """Return the index of a connected agent's host; None if ``routing_id`` belongs to no connected agent."""
         return next((host for host, slot in enumerate(self.slots) if slot.routing_id == routing_id), None)
 
     def silent(self, now_s: float) -> dict[str, float]:
-        """Return hosts whose agents have sent no recent heartbeat, and for how many seconds."""
+        """Return seconds since the last message, by name of the host, for agents that sent no recent heartbeat."""
         fresh_s = FRESH * min(self._silence_s or SILENCE_S, SILENCE_S)
         silent_s = {slot.name: now_s - slot.last_seen_s for slot in self.slots if slot.is_up}
         return {name: each for name, each in silent_s.items() if each > fresh_s}
 
     def admit(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
-        """Return the host of an agent that has sent ``Hello``, or its rejection. ``member``: the owner of its key."""
+        """Return the host of the agent that sent ``hello``, or a rejection. ``member``: node rank of the key."""
         number = hello.node_rank
         if number >= len(self.slots):
             return RejectedAgent(None, f"an agent on {hello.name} claims to be node {number} of {len(self.slots)}")
@@ -111,13 +111,13 @@ class AgentRegistry:
         return host
 
     def await_restart(self, host: int) -> None:
-        """Clear the slot of a host, since another agent is being started on it."""
+        """Clear the slot of a host on which another agent is being started."""
         self.slots[host] = AgentSlot(self.slots[host].name)
 
     def starter_ended(self, host: int | None, why: str, now_s: float, silent: bool = False) -> None:
         """Record that the process that started the agent of ``host`` (None: all agents) has exited.
 
-        ``silent``: it exited without output, so the host may be reachable and another attempt may succeed.
+        ``silent``: the process exited without output, so another attempt may succeed.
         """
         for slot in self.slots if host is None else [self.slots[host]]:
             slot.starter_output = why or "it has ended"
@@ -126,7 +126,7 @@ class AgentRegistry:
                 slot.connection_closed(now_s)
 
     def overdue(self, now_s: float, can_revive: bool) -> list[Fact]:
-        """Return the losses of agents and hosts that are detected at ``now_s``."""
+        """Return the losses of agents and hosts that are detected at ``now_s``, a monotonic time."""
         gap_s = now_s - (self._checked_s if self._checked_s is not None else now_s)
         self._checked_s = now_s
         if gap_s > LONGEST_GAP_S:

@@ -1,4 +1,4 @@
-"""Bootstrap of an agent: endpoint and keys for its connection to the launcher. Addresses that other hosts can reach."""
+"""Bootstrap of an agent: endpoint and keys for a connection to the launcher. Choice of addresses for other hosts."""
 
 import contextlib
 import fcntl
@@ -20,9 +20,9 @@ DISCARD_PORT = 9
 
 
 class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bootstrap for one agent, or for all: then ``node_rank`` is None and ``keys`` has one entry per host.
+    """Bootstrap for one agent, or for all agents if ``node_rank`` is None; ``keys`` then has one entry per host.
 
-    ``rank_names``: environment variables that may contain the node rank; empty: all known ones.
+    ``rank_names``: environment variables that may contain the node rank; if empty, the agent tries all known variables.
     """
 
     version: str = VERSION
@@ -38,7 +38,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError(f"{len(self.keys)} keys for {self.n_hosts} hosts")
 
     def text(self) -> str:
-        """Encode as one line of JSON."""
+        """Return the bootstrap as one line of JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
@@ -46,7 +46,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Parse and check the text.
 
         Raises:
-            ConfigError: if it is not a bootstrap of this version.
+            ConfigError: if the text is not a bootstrap of this version.
         """
         return of_this_version(text, Bootstrap, where, "contains no bootstrap")
 
@@ -63,7 +63,7 @@ def host_of(endpoint: str) -> str:
 
 
 def tcp(address: str, port: str = "*") -> str:
-    """Return a TCP endpoint; by default, the system chooses the port."""
+    """Return the TCP endpoint of an address; if no port is given, the operating system chooses a port."""
     return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
@@ -88,7 +88,7 @@ def sip_address(launcher: str, bind: str = "") -> str:
     """Return the address on which SIPs of this host listen: ``bind``, or the source address towards the launcher.
 
     Raises:
-        ConfigError: if there is no such address, or other hosts cannot reach it.
+        ConfigError: if there is no route to the launcher, or other hosts cannot reach the address.
     """
     launcher_host = host_of(launcher)
     try:
@@ -104,7 +104,7 @@ def launcher_address(hosts: list[str], bind: str = "") -> str:
     """Return the address on which launcher and broker listen for ``hosts``.
 
     Raises:
-        ConfigError: if there is no such address, or several.
+        ConfigError: if this machine has no address that other hosts can reach, or several.
     """
     if bind:
         return bind
@@ -122,7 +122,7 @@ def launcher_address(hosts: list[str], bind: str = "") -> str:
 
 
 def interface_addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine's interfaces, without loopback."""
+    """Return the IPv4 addresses of this machine's interfaces, except loopback addresses."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -15,10 +15,10 @@ from launcher.supervise.run import Run
 class HostPool:
     """Hosts of one run; this base class is one joined host without an agent. Only ``close`` blocks.
 
-    ``specs``: the hosts, by node rank. ``broker_endpoint``: the endpoint of the broker. ``keys``: keys of the run; None
-    if only processes of this user can connect. ``shared_cpu_seed``: seed by which SIPs and the broker choose a common
-    processor; None if they are on different hosts. ``is_local``: processes run on this host. ``can_signal``: signals
-    reach the processes. ``trouble``: a line about data from other hosts that could not be stored; else "".
+    ``specs``: the hosts, by node rank. ``broker_endpoint``: address where the broker listens. ``keys``: the run's keys;
+    None if only processes of this user can connect. ``shared_cpu_seed``: seed by which SIPs and the broker choose a
+    common processor; None if SIPs run on other hosts. ``is_local``: whether SIPs run on this host. ``can_signal``:
+    whether signals reach SIPs. ``trouble``: a line about data from other hosts that could not be stored; else "".
     """
 
     specs: Sequence[HostSpec] = (HostSpec(),)
@@ -32,17 +32,17 @@ class HostPool:
 
     @property
     def process_states(self) -> Mapping[int | None, ProcessState]:
-        """The last reported states of processes on other hosts, by rank."""
+        """The last reported state of each process on another host, by rank (None: the broker)."""
         return {}
 
     @property
     def silent_s(self) -> Mapping[str, float]:
-        """Hosts that send no heartbeats at present, and for how many seconds."""
+        """Seconds since the last heartbeat, by name of the host, for hosts that send no heartbeats at present."""
         return {}
 
     @property
     def pollables(self) -> list[Any]:
-        """Sockets or descriptors that become readable when there may be facts, without the launcher's fork server."""
+        """Sockets or descriptors that become readable when :meth:`facts` may return facts, for a poller."""
         return []
 
     def facts(self) -> list[Fact]:
@@ -51,31 +51,31 @@ class HostPool:
         return [] if reported else [HostJoined(0)]
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """Return the endpoint of a SIP on that host; empty: the SIP chooses."""
+        """Return the endpoint on which a SIP of that host must listen; empty if the SIP chooses."""
         raise NotImplementedError
 
     def folder(self, host: int) -> str:
-        """Return a private folder of the run on that host; empty without one."""
+        """Return the path of a private folder of the run on that host; empty if there is no such folder."""
         return ""
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """Start a process on that host, or send a signal to it."""
+        """Send a command to that host, such as to start a process or to send a signal to a process."""
         raise NotImplementedError
 
     def revive(self, host: int) -> None:
         """Start another agent on that host."""
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """Inject a fault, such as ``agent``, which kills that host's agent; returns whether it could."""
+        """Inject a fault, such as ``agent``, which kills that host's agent; return whether the fault was injected."""
         return False
 
     def on_missing(self, ranks: list[int]) -> None:
-        """Report progress of the start to the user: these ranks have not joined yet."""
+        """Print for the user, during the start of the run, which ranks have not joined yet."""
 
     def close(self, well: bool) -> list[Fact]:
         """End all processes on all hosts, wait for a limited time, and return the last facts.
 
-        ``well``: let processes exit by themselves first.
+        ``well``: whether the run was successful, so that processes get time to exit by themselves first.
         """
         return []
 

@@ -117,7 +117,7 @@ class _Loop:
         self._stop_reason: str | None = None
 
     def run(self) -> Outcome:
-        """Run from the first process to the exit of the last."""
+        """Start the broker, run the loop until the supervisor ends the run, close all hosts, and return the outcome."""
         try:
             self._begin()
             while not self._supervisor.over:
@@ -151,7 +151,7 @@ class _Loop:
             self._note_left(ProcessEvent(LAUNCHER_HOST, event))
 
     def _note_left(self, fact: Fact) -> bool:
-        """Add a notice if the fact is about processes that user code has left running; return whether it is."""
+        """Add a notice if ``fact`` is a ``ProcessesLeft`` event: user code left processes running; return whether."""
         if not isinstance(fact, ProcessEvent) or not isinstance(fact.event, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on

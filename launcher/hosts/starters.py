@@ -21,7 +21,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, open_file, reader
 
 Boot = Callable[[int | None], str]
-"""Returns the bootstrap text for the agent of a host, by node rank; None: for all agents."""
+"""Function that returns the bootstrap text for the agent of a node rank, or for all agents if the argument is None."""
 BOOTSTRAP = "AHBM_BOOTSTRAP"
 """Environment variable with the file of the bootstrap, for agents that another program starts."""
 LEAVE_S = 1.0
@@ -32,9 +32,9 @@ JITTER_S = (0.2, 1.2)
 
 
 class StarterEnded(NamedTuple):
-    """Exit of the process that starts the agent of ``host`` (None: all agents).
+    """Exit of the process that starts the agent of ``host`` (None: all agents). ``why``: its last line, or its status.
 
-    ``silent``: it exited without output: killed, rather than unable to reach the host.
+    ``silent``: the process exited without output, so it was killed, and the host may be reachable.
     """
 
     host: int | None
@@ -46,9 +46,9 @@ class StartPlan(NamedTuple):
     """Plan of an engine for the start of agents.
 
     ``specs``: the hosts by node rank, as known before agents connect. ``rank_names``: environment variables with the
-    agents' node rank; empty if the bootstrap contains it. ``command``: returns the command that starts the agent on a
-    host, by node rank; ``for_all``: the command that starts all agents; with neither, another program starts them.
-    ``bootstrap``: its file; None: the command's standard input. ``cancel``: ends processes that survive SIGTERM.
+    agents' node rank; empty if the bootstrap contains the rank. ``command``: function from a node rank to the command
+    that starts the agent there. ``for_all``: command that starts all agents. Without both, the user starts all agents.
+    ``bootstrap``: file of the bootstrap; None if commands read standard input. ``cancel``: called before SIGKILL.
     """
 
     specs: Sequence[HostSpec]
@@ -60,7 +60,7 @@ class StartPlan(NamedTuple):
 
 
 def agent_command(*flags: str) -> str:
-    """Return the shell command for a host: this interpreter and checkout if they exist there, else ``ahbm-agent``."""
+    """Return the shell command that starts an agent: by this interpreter if the host has it, else ``ahbm-agent``."""
     command = os.environ.get("AHBM_AGENT")
     arguments = " ".join(map(shlex.quote, flags))
     if command:
@@ -71,7 +71,7 @@ def agent_command(*flags: str) -> str:
 
 
 def program(name: str, why: str, setting: str = "") -> str:
-    """Return the path of a program that an engine needs.
+    """Return the path of program ``name``, which ``why`` needs; environment variable ``setting`` may replace the name.
 
     Raises:
         ConfigError: if the program is missing.
@@ -121,7 +121,7 @@ class StarterProcess:
         return self.process.poll() is not None
 
     def ending(self, host: int | None) -> StarterEnded:
-        """Return the exit, with the last line of the output, or else with the exit status."""
+        """Return the exit as an event, with the last line of the output, or the exit status if there is no output."""
         with reader(self._output) as output:
             lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
         lines = [line for line in lines if any(map(str.isalnum, line))] or lines
@@ -131,19 +131,19 @@ class StarterProcess:
         return StarterEnded(host, f"the process that started it {describe_exit(status or 0)}", silent=True)
 
     def signal(self, signum: int) -> None:
-        """Signal the process group, if the process still runs."""
+        """Send a signal to the process group if the process still runs."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signum)
 
     def close_stdin(self) -> None:
-        """Close the standard input, so that agents exit."""
+        """Close the standard input of the process, so that its agents exit."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
     def wait(self, until_s: float) -> bool:
-        """Wait until ``until_s``, monotonic; return whether the process has exited."""
+        """Wait for the exit until the monotonic time ``until_s``; return whether the process has exited."""
         try:
             self.process.wait(max(until_s - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -152,10 +152,10 @@ class StarterProcess:
 
 
 class Starter:
-    """Starts agents on hosts by a plan; ``folder``: for output files. Only ``close`` blocks.
+    """Starts agents on hosts by a plan; ``folder`` gets the output of the commands. Only ``close`` blocks.
 
-    The standard input of commands stays open: agents exit at its end. If one command starts all agents, a single agent
-    cannot be restarted.
+    The standard input of each command stays open, since agents exit at its end. If one command starts all agents, a
+    single agent cannot be restarted.
     """
 
     def __init__(self, plan: StartPlan, folder: Path) -> None:
@@ -204,7 +204,7 @@ class Starter:
         self._all.append(self._running[host])
 
     def ended(self) -> list[StarterEnded]:
-        """Return exits since the last call. A start that a busy sshd refused is retried once, a little later."""
+        """Return the exits since the last call. A start that a busy sshd refused is retried once, after a delay."""
         now_s = time.monotonic()
         for host in [host for host, retry_s in self._retry_s.items() if now_s >= retry_s]:
             del self._retry_s[host]
@@ -228,7 +228,7 @@ class Starter:
 
 
 def end_all(running: Sequence[StarterProcess], before_kill: Callable[[], None] = lambda: None) -> None:
-    """End all processes together: close standard inputs, then send SIGTERM, then call ``before_kill``, send SIGKILL."""
+    """End all processes together: close standard inputs, send SIGTERM, call ``before_kill``, and send SIGKILL."""
     for each in running:
         each.close_stdin()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):

@@ -1,6 +1,6 @@
 """Messages between agents and the launcher: MessagePack, checked against types and limits; never executed.
 
-To the launcher: state of an agent, events of its fork server. To an agent: commands for that server, end of the run.
+An agent sends its state and the events of its fork server; the launcher sends commands for the fork server.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class BadMessage(ValueError):
 
 
 class Hello(Message, tag="hello", frozen=True):
-    """An agent is ready. ``name``: its host; ``address``: on which its SIPs listen; ``folder``: its private folder."""
+    """First message of an agent. ``name``: host name; ``address``: where SIPs listen; ``folder``: private folder."""
 
     node_rank: Number
     name: Name
@@ -48,21 +48,21 @@ class Hello(Message, tag="hello", frozen=True):
 
 
 class Log(Message, tag="log", frozen=True):
-    """Output of a process since the last such message."""
+    """Output of a SIP process since the previous ``Log`` message of this process."""
 
     rank: Rank
     data: Piece
 
 
 class File(Message, tag="file", frozen=True):
-    """A piece of a file in a rank's artifact folder; the next piece follows."""
+    """A piece of a file in a rank's artifact folder; the pieces of a file arrive in order."""
 
     name: ArtifactName
     data: Piece
 
 
 class ProcessStates(Message, tag="process_states", frozen=True):
-    """States of processes: the fields of each ``ProcessState``, by rank."""
+    """States of processes: the fields of a ``ProcessState`` as a tuple, by rank."""
 
     states: Annotated[dict[Rank, Sample], Meta(max_length=4096)]
 
@@ -72,7 +72,7 @@ class Heartbeat(Message, tag="heartbeat", frozen=True):
 
 
 class Leaving(Message, tag="leaving", frozen=True):
-    """The agent has ended all its processes and exits. ``why``: empty after :class:`Finish`."""
+    """The agent has ended all processes and exits. ``why``: the reason; empty if :class:`Finish` was the reason."""
 
     why: Text
 
@@ -82,7 +82,7 @@ class KillSelf(Message, tag="kill_self", frozen=True):
 
 
 class Finish(Message, tag="finish", frozen=True):
-    """End all processes, send their files, and exit. ``grace_s``: time for processes to exit by themselves."""
+    """Command: end all processes, send files, and exit. ``grace_s``: seconds for processes to exit by themselves."""
 
     grace_s: Annotated[float, Meta(ge=0, le=3600)]
 

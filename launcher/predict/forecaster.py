@@ -1,4 +1,4 @@
-"""Prediction of a run in a separate process beside the run, and the text of a prediction for ``--dry-run``."""
+"""Forecaster, a separate process that predicts a run, and the text of a prediction for ``--dry-run``."""
 
 import contextlib
 import gc
@@ -22,16 +22,16 @@ from sipsim.records.report import pss_mib
 END = b"\n"
 """The last byte of the answer."""
 LONGEST_S = 20.0
-"""The most wall time and CPU time of a prediction: it runs a user's kernels, which might never end."""
+"""The most seconds of wall time and of CPU time of a prediction, which runs a user's, perhaps endless, kernels."""
 
 
 class Forecaster:
     """Process that computes a prediction; the caller polls for the result.
 
-    The process executes a user's kernels: their output is discarded, and an endless kernel delays nothing. The process
-    is forked before anything else of the run, waits for a request, and exits with the launcher.
+    The process executes a user's kernels: output is discarded, and an endless kernel does not delay the run. The
+    process is forked before the run's other processes, waits for a request, and exits with the launcher.
 
-    ``started_s``: start of the command, monotonic clock. ``is_beside_run``: the run shares the host at the same time.
+    ``started_s``: monotonic start of the command. ``is_beside_run``: whether the run uses the host at the same time.
     """
 
     def __init__(self, run: Run, started_s: float, is_beside_run: bool = True) -> None:
@@ -58,7 +58,7 @@ class Forecaster:
             os.write(self._request, b"?")
 
     def prediction(self, wait_s: float = 0.0) -> Prediction | None:
-        """Return the prediction; None while it is not known, and for a run that cannot be predicted."""
+        """Wait up to ``wait_s`` seconds; return the prediction, or None if not known yet or not possible."""
         deadline_s = time.monotonic() + wait_s
         while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
             part = os.read(self._answer, 65536)
@@ -75,7 +75,7 @@ class Forecaster:
         return not self._has_ended
 
     def close(self) -> None:
-        """Kill the process and its children."""
+        """Kill the forecaster process and the processes that its kernels have started."""
         for kill in (os.kill, os.killpg):
             with contextlib.suppress(ProcessLookupError):
                 kill(self._pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ class Forecaster:
 
 
 def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
-    """Run in the process: wait for the request, and write the prediction."""
+    """Program of the forecaster process: wait for the request, predict, write the answer; return the exit code."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
@@ -115,7 +115,7 @@ def _decoded(data: bytes) -> Prediction | None:
 
 
 def expectation(run: Run, started_s: float) -> str:
-    """Return a line with the prediction of a run, or why none. ``started_s``: start of the command, monotonic."""
+    """Return a line with a run's prediction, or why there is none. ``started_s``: monotonic start of the command."""
     if run.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
     forecaster = Forecaster(run, started_s, is_beside_run=False)
@@ -135,7 +135,7 @@ def expectation(run: Run, started_s: float) -> str:
 
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:
-    """Return a prediction as text."""
+    """Return a prediction as text. ``limit_ps``: value of ``--max-sim-time``, None without a limit."""
     found = estimate(prediction, 0.0, 0, limit_ps)
     parts = [f"about {format_time_ps(found.total_ps)} of simulated time, by {prediction.source}"]
     if found.left_s is not None:

@@ -1,6 +1,6 @@
 """Prediction of a run of a built-in job before its start: simulated time, wall time on this host, and memory.
 
-Times are extrapolated from short runs of the job, or taken from the estimates of its algorithms if these exist. Memory
+Times are extrapolated from short runs of the job, or are the estimates of the job's algorithms if these exist. Memory
 is a sum of the terms in ``configs/estimates.yaml``.
 """
 
@@ -19,7 +19,7 @@ from sipsim.config.yaml import read_mapping
 
 IN_ONE_PROCESS = "inproc"
 HERE = ("local", IN_ONE_PROCESS)
-"""The engines that run on this host only; short runs measure its speed."""
+"""The engines that run on this host only, whose speed short runs measure."""
 BY_SHORT_RUNS = "short runs"
 BY_ESTIMATE = "the estimate that auto compares, without launches"
 FILE = "estimates.yaml"
@@ -43,15 +43,15 @@ class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_costs(path: Path | None = None) -> Costs:
-    """Return the costs in a file, by default in the file of this package."""
+    """Return the costs in the file ``path``, by default in ``configs/estimates.yaml``."""
     return msgspec.convert(read_mapping(path or default_dir() / FILE), Costs)
 
 
 def predict(run: Run, started_s: float, loaded_mib: float, is_beside_run: bool = False) -> Prediction | None:
     """Return the prediction of a run; None if neither short runs nor estimates apply.
 
-    ``started_s``: seconds since the start of the command; ``loaded_mib``: memory of its process. ``is_beside_run``: the
-    run shares the host at the same time, so short runs are measured in CPU time.
+    ``started_s``: seconds since the start of the command; ``loaded_mib``: memory of the launcher in MiB.
+    ``is_beside_run``: whether the run uses the host at the same time, so that short runs are measured in CPU time.
     """
     plan, job, costs, jobs = run.plan, run.job, read_costs(), kind_of(run.plan.resolved).jobs
     assert jobs is not None

@@ -1,7 +1,7 @@
 """Short runs of a job: simulations in this process, with few elements and perhaps on fewer SIPs.
 
-Costs grow linearly with the size, once it exceeds the longest message, and with the sides of the grid of SIPs.
-Therefore two short runs predict larger runs. Simulated times, events and grants are the same on every host.
+Costs grow linearly with sizes above the longest message, and with the sides of the grid of SIPs. Therefore two short
+runs predict larger runs. Simulated times, events and grants are the same on every host.
 """
 
 import time
@@ -22,14 +22,14 @@ Ps = int
 MOST_EVENTS = 100_000
 """The most events of all short runs of a prediction together."""
 MOST_ROWS = 256
-"""The most cubes, over all SIPs, of a short run. With more cubes, two short runs exceed ``MOST_EVENTS`` (some 3 s) even
+"""The most cubes of a short run, over all SIPs. With more cubes, two short runs exceed ``MOST_EVENTS`` (some 3 s) even
 with the fewest elements.
 """
 
 
 class ShortRun(NamedTuple):
-    """Costs of an iteration. ``time_ps``: the first iteration; ``again_ps``: a later one; ``gap_ps``: between two.
-    ``events``, ``grants``: mean per SIP.
+    """Costs of an iteration. ``time_ps``, ``again_ps``: duration of the first and of a later iteration; ``gap_ps``:
+    time between two iterations; ``events``, ``grants``: number per iteration, mean of all SIPs.
     """
 
     time_ps: Ps
@@ -58,7 +58,7 @@ class EventLimit(StopSignals):
         self._engine: InProcess | None = None
 
     def watch(self, engine: InProcess) -> None:
-        """Count the events of this engine, too."""
+        """Also count the events of ``engine``, the engine of the next short run."""
         if self._engine is not None:
             self._left -= self._events
         self._engine = engine
@@ -77,8 +77,8 @@ class EventLimit(StopSignals):
 
 
 class ShortRuns:
-    """Short runs of one prediction. ``events``: the sum over all; ``event_s``: the time per event in the last one, in s
-    of ``clock``.
+    """Short runs of one prediction. ``events``: number of events of all short runs; ``event_s``: seconds per event in
+    the last short run, measured by ``clock``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time, most_events: int = MOST_EVENTS) -> None:
@@ -110,7 +110,7 @@ class ShortRuns:
         return {n: extended(points, n) for n in n_elems}
 
     def _one(self, run: Run, n_elem: int, before: ShortRun | None) -> ShortRun:
-        """Make a short run. ``before``: an earlier short run, whose times of later iterations this one reuses."""
+        """Make a short run of one size. ``before``: earlier short run, the source of ``again_ps`` and ``gap_ps``."""
         job = run.job
         again = before is None and (job.warmup + job.iters) * len(job.n_elems) > 1
         job = structs.replace(job, n_elems=(n_elem,), iters=1 + again, warmup=0, records=(), verify_data=False)
@@ -142,8 +142,8 @@ class ShortRuns:
 
 
 def short_sizes(n_elems: list[int], least: int) -> list[int]:
-    """Return the sizes of short runs: the smallest and the largest of a job. If the largest exceeds ``2 * least``,
-    ``least`` and ``2 * least`` replace it, and the smallest is used only if it is below ``least``.
+    """Return the sizes of short runs: the smallest and the largest size of a job. If the largest size exceeds
+    ``2 * least``, the sizes are ``least``, ``2 * least``, and the job's smallest size if below ``least``.
     """
     smallest, largest = n_elems[0], n_elems[-1]
     if largest <= 2 * least:
@@ -152,7 +152,7 @@ def short_sizes(n_elems: list[int], least: int) -> list[int]:
 
 
 def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
-    """Return the costs at ``at``: piecewise linear through ``points``, extrapolated by the first and last piece."""
+    """Return the costs at ``at``, piecewise linear through ``points`` (x, costs), extrapolated by the outer pieces."""
     (low, less), (high, more) = points[0], points[-1]
     for (a, of_a), (b, of_b) in pairwise(points):
         low, less, high, more = a, of_a, b, of_b
@@ -163,9 +163,9 @@ def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
 
 
 def _smaller(run: Run) -> list[tuple[float, Run]]:
-    """Return the run on at most two smaller grids of SIPs, each with the ratio of its sides, the smaller grid first.
+    """Return the run on up to two smaller grids of SIPs, with the ratio of new to old sides, the smaller grid first.
 
-    There are fewer than two if links differ from each other, or if no two such grids are small enough.
+    The list has fewer entries if links differ from each other, or if fewer than two grids are small enough.
     """
     plan, resolved = run.plan, run.plan.resolved
     system = resolved.topology.system

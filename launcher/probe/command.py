@@ -1,4 +1,4 @@
-"""Command ``ahbm-probe``: the time of one transfer, by terms and simulated; of all pairs; or of all sizes."""
+"""Command ``ahbm-probe``: the time of one transfer, as a sum of terms and simulated, or of all pairs or sizes."""
 
 import argparse
 import csv
@@ -59,17 +59,17 @@ USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-byt
 
 
 class MatrixOf(NamedTuple):
-    """Value of ``--matrix``: all SIPs, or the cubes of two SIPs, whose first SIP is also shown with itself."""
+    """Value of ``--matrix``. ``what``: "sips" or "cubes". ``sips``: the two SIPs whose cubes are rows and columns."""
 
     what: str
     sips: tuple[int, int] = (0, 1)
 
 
 def parse_probe(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line of ``ahbm-probe``: the system, as in ``Options``, and the requested output.
+    """Parse the command line of ``ahbm-probe``: fields for the system, as in ``Options``, and for the requested output.
 
-    ``src`` and ``dst`` are None only with ``matrix``; ``sizes`` (``--sweep-bytes``) and ``matrix`` are None unless
-    given.
+    ``src`` and ``dst`` are None only if ``matrix`` is given; ``sizes`` (``--sweep-bytes``) and ``matrix`` are None
+    unless given.
 
     Raises:
         ParserExit: for ``--help``, ``--version`` and every mistake.
@@ -128,7 +128,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
 
 
 def _problem(values: argparse.Namespace) -> str | None:
-    """Return a line if these flags contradict each other; else None."""
+    """Return an error message if flags are missing or contradict each other; else None."""
     is_matrix, is_sweep = values.matrix is not None, values.sizes is not None
     modes = {"--matrix": is_matrix, "--sweep-bytes": is_sweep, "--short": values.short}
     chosen = [flag for flag, is_chosen in modes.items() if is_chosen]
@@ -161,7 +161,7 @@ def _matrix_of(text: str) -> MatrixOf:
 
 
 def _sizes(text: str) -> list[int]:
-    """Parse MIN:MAX as MIN, its doubles, and MAX."""
+    """Parse MIN:MAX, and return MIN, 2 MIN, 4 MIN and so on below MAX, and MAX, in bytes."""
     least, colon, most = text.partition(":")
     if not colon:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of sizes; write MIN:MAX, such as {DEFAULT_SWEEP}")
@@ -178,7 +178,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def check_sizes(flag: str, sizes: list[int]) -> None:
-    """Check that messages of these sizes have whole elements.
+    """Check that messages of ``sizes`` bytes contain whole elements.
 
     Raises:
         ConfigError: one line with the flag and the first bad size.
@@ -201,11 +201,11 @@ def check_most(sizes: list[int], slot_size: int, most_messages: int) -> None:
 
 
 MOST_SIPS = 128
-"""The most SIPs of a matrix: their pairs take some seconds."""
+"""The most SIPs of a matrix: all pairs of so many SIPs take some seconds."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0, or 2 with one line for a mistake."""
+    """Run the command line; return 0, or 2 after one line about a mistake."""
     return run_command("ahbm-probe", lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
@@ -242,7 +242,7 @@ def _show(
 
 
 def probe(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the document of one transfer: both sums, their terms, and the simulated times.
+    """Return the document of one transfer: terms, sums and simulated times of the raw DMA and of the send/recv pair.
 
     Raises:
         ConfigError: for invalid PEs, sizes or settings.
@@ -274,7 +274,7 @@ def _plain(document: Heading) -> dict[str, Any]:
 
 
 def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the document of a sweep: the simulated bandwidth of each size, and its bounds.
+    """Return the document of a sweep: the simulated bandwidth of each size, and the bounds of the rates.
 
     Raises:
         ConfigError: for invalid PEs, sizes or settings.
@@ -287,10 +287,10 @@ def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matrix]]:
-    """Return the document of a matrix, with the simulated time of the fastest and the slowest pair, and its matrices.
+    """Return the matrices, and their document, which adds the simulated times of the fastest and the slowest pair.
 
     Raises:
-        ConfigError: for a system without pairs or with too many SIPs, for invalid sizes or settings.
+        ConfigError: for a system without pairs or with too many SIPs, for an invalid size or setting.
     """
     check_sizes("--bytes", [chosen.bytes])
     resolved = _resolved(chosen)
@@ -310,7 +310,7 @@ def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matri
 
 
 def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
-    """Return two PEs of the matrix; raise ConfigError if the system has no such matrix."""
+    """Return two PEs of the matrix; raise ConfigError if the system has no pair of SIPs or cubes for the matrix."""
     n_sips = resolved.topology.system.sips.count
     mesh = resolved.topology.sip.cube_mesh
     if matrix.what == "sips":
@@ -400,7 +400,7 @@ def _heading(plan: ProbePlan, credit_mode: str) -> dict[str, Any]:
 
 
 def _route(costs: Probe) -> str:
-    """Return the SIPs and links of the route as text, or its cubes if it stays in one SIP."""
+    """Return the SIPs and links of the route as text, or the cubes if the route stays in one SIP."""
     *leaving, (last, route) = costs.forward
     if leaving:
         links = ", ".join(costs.edge_name(sip, piece.edges[-1]).removeprefix("link ") for sip, piece in leaving)
@@ -417,7 +417,7 @@ def _sum(price: Price, simulated_ps: Ps | None) -> TransferSum:
 
 
 def _kinds(terms: list[Term]) -> dict[str, Ps]:
-    """Return the sums by kind of term; all terms of a credit or acknowledgement are one kind."""
+    """Return sums in ps by kind of term; all terms of a credit, or of an acknowledgement, count as one kind."""
     kinds: dict[str, Ps] = {}
     for term in terms:
         kind = term.kind if term.step in ("send", "data") else term.step

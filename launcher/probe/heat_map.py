@@ -5,17 +5,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SHADES = ".:-=+*%#@"
-"""One character for each level of the range of all values, from the least."""
+"""One character for each level of the value range, from the lowest level."""
 LEVELS = len(SHADES)
 LIGHT, DARK = (255, 247, 188), (140, 45, 4)
 DARK_LEVELS = LEVELS // 2 + 1
-"""From this level on, text is white."""
+"""The lowest level whose text is white."""
 SAME = "-"
 RULER = 10
 
 
 class Grid(NamedTuple):
-    """A matrix to draw: ``ns[row][column]``, None for an empty cell."""
+    """A matrix to draw: ``ns[row][column]`` is a time in ns, or None for an empty cell."""
 
     title: str
     rows: list[str]
@@ -24,7 +24,7 @@ class Grid(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Text with the colour of one level; None: without colour."""
+    """Piece of text with the colour of a level; without colour if ``level`` is None."""
 
     text: str
     level: int | None = None
@@ -34,7 +34,7 @@ Line = list[Span]
 
 
 class Scale(NamedTuple):
-    """The range of all values that are drawn together."""
+    """The range, in ns, of all values that are drawn together."""
 
     least: float
     most: float
@@ -51,9 +51,9 @@ class Scale(NamedTuple):
 
 
 def heat_map(grids: list[Grid], columns: int) -> list[Line]:
-    """Return the lines of all grids, on one scale and in one form, with the scale below.
+    """Return the lines of all grids, drawn with the same scale and form, and the lines of a legend.
 
-    Cells are numbers if the lines fit into ``columns``, else shades.
+    Cells are numbers if the lines fit into ``columns`` characters, else shades.
     """
     values = [ns for grid in grids for row in grid.ns for ns in row if ns is not None]
     scale = Scale(min(values), max(values))
@@ -92,7 +92,7 @@ def _colour_of(level: int) -> str:
 
 
 def _form(grids: list[Grid], scale: Scale, columns: int) -> Callable[[Grid], list[Line]]:
-    """Return the most exact form that fits all grids into ``columns``; the narrowest form if none fits."""
+    """Return the function that draws all grids most exactly within ``columns``, or the narrowest if none fits."""
     label = max(len(name) for grid in grids for name in (*grid.rows, *grid.columns))
     n_columns = max(len(grid.columns) for grid in grids)
     for decimals in (1, 0):
@@ -126,7 +126,7 @@ def _shades(grid: Grid, scale: Scale, label: int, width: int) -> list[Line]:
 
 
 def _legend(scale: Scale, levels: list[int], columns: int) -> list[Line]:
-    """Return lines with the shade and the range of each level, as many per line as fit."""
+    """Return lines with the shade and the value range of each level, as many levels per line as fit."""
     lines: list[Line] = [[Span("scale, ns:")]]
     for level in levels:
         text = f"{SHADES[level]} {scale.bound(level):.1f} to {scale.bound(level + 1):.1f}"

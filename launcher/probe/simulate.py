@@ -28,7 +28,7 @@ SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
 
 
 class ProbeRun:
-    """Run in which the plan's ``src`` sends messages of these sizes back to back.
+    """Run in which the plan's ``src`` sends messages of ``sizes`` (in bytes) to ``dst`` back to back.
 
     The receiver waits before the first send, and receives one message after the other with ``tl.recv``.
 
@@ -50,7 +50,7 @@ class ProbeRun:
 
     @cached_property
     def received_ps(self) -> list[Ps]:
-        """Times from the first ``tl.send`` to the return of each ``tl.recv`` and ``tl.release``."""
+        """Time in ps, for each message, from the first ``tl.send`` until ``tl.recv`` (and ``tl.release``) returns."""
         ended_by = "ipcq.release" if self._plan.ipcq.latch == IN_PLACE else "ipcq.recv"
         sends, receives = (
             [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
@@ -61,12 +61,12 @@ class ProbeRun:
 
     @cached_property
     def walked_ps(self) -> Ps:
-        """The time that the sender waited for page walks, all before a send."""
+        """The time in ps that the sender waited for page walks, all before a send."""
         launches = self._chip(self._plan.src.sip).torch.kernels.records
         return sum(launch.busy_ps.get(TLB_MISS, 0) for launch in launches)
 
     def raw_ps(self, nbytes: int) -> Ps | None:
-        """Return the time of a DMA write to the same slot, after the messages; None between SIPs, which no DMA crosses.
+        """Return the time in ps of a DMA write to the same slot, after the messages; None if the PEs are on two SIPs.
 
         No kernel issues the write, so PE_CPU's issue time is added.
         """
@@ -91,22 +91,22 @@ class ProbeRun:
 
 
 MOST_MESSAGES = 4096
-"""The most messages of one size in a run."""
+"""The most messages into which a size of a sweep may be divided."""
 MOST_SLOTS = 1024
-"""The most slots of a ring that a run fills."""
+"""The most slots of a ring that a simulation fills."""
 MANY_BYTES = 2**30
-"""The size whose rate counts as asymptotic."""
+"""The message size in bytes whose rate counts as the asymptotic rate."""
 
 
 def sweep(plan: ProbePlan, sizes: list[int], **heading: Any) -> SweepDocument:
-    """Return the document of simulated sizes, with Hockney's model ``t0 + n / r_inf`` and the bounds of the two rates.
+    """Return the document of simulated sizes, with Hockney's model ``t0 + n / r_inf`` and the bounds of both rates.
 
-    Up to ``slot_size``, a size is measured as one message and as back-to-back messages; a larger size is sent as
-    messages of ``slot_size``, the last one shorter. The rate of back-to-back messages is bounded by the longest time
-    that each message occupies a resource: the drain of the slowest edge, the wait of ``tl.recv`` for a credit, or the
-    round trip of the ring divided by its slots.
+    A size up to ``slot_size`` is measured as one message and as back-to-back messages; a larger size is sent as
+    messages of ``slot_size`` and a shorter last message. The rate of back-to-back messages is bounded by the longest
+    time that each message occupies a resource: the drain of the slowest edge, the wait of ``tl.recv`` for a credit, or
+    the round trip of a slot divided by the number of slots.
 
-    ``sizes``: bytes, ascending. ``heading``: the other keys. Times are in ps, rates in GB/s.
+    ``sizes``: bytes, ascending. ``heading``: the document's other keys. Times are in ps, rates in GB/s.
     """
     slot_size = plan.ipcq.slot_size
     points = [_one_message(plan, size) if size <= slot_size else _many_messages(plan, size) for size in sizes]
@@ -155,7 +155,7 @@ def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
 
 
 def _slowest_edge(probe: Probe) -> str:
-    """Return the edge that bounds the rate of one message, and the number of equally slow edges, as text."""
+    """Return text with the edge that bounds the rate of one message, and the number of equally slow edges."""
     sip, edge = probe.drain(MANY_BYTES)
     needed_ps = edge.drain_ps(MANY_BYTES)
     alike = sum(each.drain_ps(MANY_BYTES) == needed_ps for _, route in probe.forward for each in route.edges) - 1

@@ -12,7 +12,7 @@ MOST_COLUMNS = 100
 
 
 def terms(document: Document) -> str:
-    """Return one line per term, with sums below."""
+    """Return text with one line per term, and sums below."""
     lines = heading(document, f"{document['bytes']} B {ends(document)}")
     for key, title in TITLES.items():
         lines += ["", f"{title:<74}{'ns':>12}", *_sum_lines(document[key])]
@@ -21,7 +21,7 @@ def terms(document: Document) -> str:
 
 
 def short(document: Document) -> str:
-    """Return sums by kind of term, with shares, and simulated times; at most 24 lines of 100 columns."""
+    """Return text with sums by kind of term, shares, and simulated times; at most 24 lines of 100 columns."""
     raw, pair = document["raw_dma"], document["pair"]
     kinds = list(dict.fromkeys([*pair["kinds"], *raw["kinds"]]))
     lines = heading(document, f"{document['bytes']} B {ends(document)}")
@@ -39,7 +39,7 @@ def short(document: Document) -> str:
 
 
 def sweep(document: Document) -> str:
-    """Return one line per size, with a bar, and the two rates with their bounds."""
+    """Return text with one line and one bar per size, and with both rates of the sweep and their bounds."""
     slot, points = document["slot_size"], document["sizes"]
     lines = heading(document, f"bandwidth {ends(document)}, simulated")
     lines += [
@@ -65,7 +65,7 @@ def heading(document: Document, what: str) -> list[str]:
 
 
 def ends(document: Document) -> str:
-    """Return the two PEs as text."""
+    """Return text with the sending and the receiving PE."""
     src, dst = (".".join(map(str, document[end])) for end in ("from", "to"))
     return f"from PE {src} to PE {dst} (SIP, cube, PE)"
 

@@ -1,1 +1,1 @@
-"""Processes of one host: their start, their names, their states."""
+"""Processes of one host: start, names and states of processes."""

@@ -1,7 +1,7 @@
 """Finds and ends processes that user code has left running, by the kernel's lists of children.
 
-A process that loses its parent becomes a child of its nearest ancestor that is a subreaper. psutil would scan all
-processes of the host.
+When a parent exits, its children become children of the nearest ancestor that is a subreaper (``prctl(2)``). psutil is
+not used, because it would scan all processes of the host.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 BY_ITSELF_S = 0.1
-"""Time for a process that ends by itself after its parent, such as the reader of a pipe."""
+"""Seconds for a process to end by itself after its parent's exit, such as the reader of a pipe."""
 AFTER_TERM_S = 0.5
 MOST_LISTED = 8
 AFTER_KILL_S = 2.0
@@ -33,7 +33,7 @@ def adopt_orphans(wanted: bool = True) -> bool:
 
 
 def children_of(pid: int, thread: int | None = None) -> list[int]:
-    """Return the children of a process or of one of its threads, including exited ones that are not reaped."""
+    """Return the children of a process, or of the process's thread ``thread``, including children not yet reaped."""
     found: list[int] = []
     for task in [Path(f"/proc/{pid}/task/{thread}")] if thread is not None else _tasks(pid):
         with contextlib.suppress(OSError, ValueError):
@@ -42,7 +42,7 @@ def children_of(pid: int, thread: int | None = None) -> list[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> list[int]:
-    """Return these processes and all their descendants."""
+    """Return ``pids`` and the pids of all their descendants."""
     found = list(pids)
     for pid in found:
         found += [child for child in children_of(pid) if child not in found]
@@ -64,9 +64,9 @@ def running(pids: Iterable[int]) -> list[int]:
 
 
 def end_all(find: Callable[[], list[int]]) -> list[int]:
-    """End the running processes that ``find`` returns, by SIGTERM and then SIGKILL, until it returns none.
+    """End the processes that ``find`` returns, by SIGTERM and then SIGKILL, until ``find`` returns none.
 
-    Returns those that did not end by themselves.
+    Returns the pids of the processes that did not end by themselves.
     """
     if not find():
         return []
@@ -89,7 +89,7 @@ def end_session(session: int) -> None:
 
 @contextlib.contextmanager
 def own_children_ended(report: Callable[[list[int]], None]) -> Iterator[None]:
-    """End, after the body, the processes that this thread started in it, with all descendants; ``report`` their pids.
+    """End, after the body, all processes that this thread started in the body, with descendants; ``report`` the pids.
 
     The helpers of ``multiprocessing``, which live as long as this process, are left running.
     """
@@ -106,14 +106,14 @@ def own_children_ended(report: Callable[[list[int]], None]) -> Iterator[None]:
 
 
 def left_line(by: str, pids: list[int]) -> str:
-    """Return the line for the user about processes that code of ``by`` left running, and that were ended."""
+    """Return the line for the user about processes ``pids``, which code of ``by`` left running and which were ended."""
     listed = ", ".join(map(str, pids[:MOST_LISTED])) + (", ..." if len(pids) > MOST_LISTED else "")
     what = f"a process (pid {listed})" if len(pids) == 1 else f"{len(pids)} processes (pids {listed})"
     return f"{by} left {what} running: ended; code must wait for the processes that it starts"
 
 
 def own_children() -> list[int]:
-    """Return the children of this thread, including those of ended threads."""
+    """Return the pids of children of this thread, including the children of ended threads."""
     return children_of(os.getpid(), threading.get_native_id())
 
 
@@ -124,7 +124,7 @@ def _helpers() -> set[int]:
 
 
 def _await_ends(pids: list[int], most_s: float) -> None:
-    """Wait until all processes have exited, for at most ``most_s``."""
+    """Wait until all processes have exited, but at most ``most_s`` seconds."""
     handles, until_s = [], time.monotonic() + most_s
     for pid in pids:
         with contextlib.suppress(OSError):

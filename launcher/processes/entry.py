@@ -32,7 +32,7 @@ MOST_DIGITS = 9
 def rank_environment(
     spec: SipProcessSpec, world_size: int, node_rank: int, run_id: str, local_ranks: Sequence[int]
 ) -> dict[str, str]:
-    """Return the environment of a rank: AHBM's variables, and those of torchrun. ``local_ranks``: ranks on its host."""
+    """Return a rank's environment: AHBM's variables and torchrun's. ``local_ranks``: all ranks on the rank's host."""
     rank, size = str(spec.rank), str(world_size)
     local_rank, incarnation = str(local_ranks.index(spec.rank)), str(spec.incarnation)
     return {
@@ -51,10 +51,10 @@ def rank_environment(
 
 
 def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()) -> int:
-    """Return the node rank of this host. ``given``: that of the bootstrap; ``names``: variables that may contain it.
+    """Return this host's node rank. ``given``: the bootstrap's node rank; ``names``: variables that may hold the rank.
 
     Raises:
-        ConfigError: if there is none, two sources disagree, or it is not below ``n_hosts``.
+        ConfigError: if no source has a node rank, two sources disagree, or the rank is not below ``n_hosts``.
     """
     names = (OWN_NODE_RANK, *names) if names or given is not None else NODE_RANKS
     found = {name: environ[name] for name in names if environ.get(name, "")}
@@ -84,7 +84,7 @@ def broker_order(
     silence_s: float | None = SILENCE_S,
     limit_ps: int | None = None,
 ) -> dict[str, Any]:
-    """Return the order that starts the broker, which reports its endpoint. ``limit_ps``: limit of simulated time."""
+    """Return the order that starts the broker. ``limit_ps``: limit of simulated time in ps; None: without limit."""
     return {
         "endpoint": endpoint,
         "shared_cpu_seed": shared_cpu_seed,
@@ -95,14 +95,14 @@ def broker_order(
 
 
 class SimProcessEntry:
-    """Process entry of one run. Without a plan, ``set_up`` must be called first."""
+    """Process entry of one run. If no plan is given, ``set_up`` must be called before ``run``."""
 
     def __init__(self, plan: RunPlan | None = None, job: Job | None = None) -> None:
         self._plan = plan
         self._job = job
 
     def set_up(self, ticket: str) -> None:
-        """Make the plan.
+        """Make the plan from the text of a ticket.
 
         Raises:
             ConfigError: if the plan cannot be made. An exception of the algorithm's module is passed on.
@@ -111,7 +111,7 @@ class SimProcessEntry:
         check_files(self._plan, sips=True, broker=False)
 
     def run(self, rank: int | None, order: dict[str, Any], send: SendText) -> int:
-        """Run the broker or a SIP; returns its exit code."""
+        """Run the broker (``rank`` None) or a SIP, and return the exit code of the process."""
         if self._plan is None or self._job is None:
             raise RuntimeError(f"{process_name(rank)} was ordered to start before set-up")
         if rank is None:

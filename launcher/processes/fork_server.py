@@ -52,7 +52,7 @@ class ProcessEntry(Protocol):
     """Code of a server's processes."""
 
     def set_up(self, ticket: str) -> None:
-        """Prepare, in the server and before the first start, the data that its processes share. Errors are reported."""
+        """Prepare, in the server and before the first start, the data that all processes share; may raise any error."""
 
     def run(self, rank: int | None, order: Any, send: SendText) -> int:
         """Run a process, in a child of the server; return its exit code. ``send`` sends a short text to the owner."""
@@ -63,13 +63,13 @@ class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
 
 class SetUp(Message, tag="set_up", frozen=True):
-    """Set up the ``ProcessEntry``; the answer is :class:`Ready` or :class:`SetupFailed`."""
+    """Command: set up the ``ProcessEntry``; the server answers :class:`Ready` or :class:`SetupFailed`."""
 
     ticket: Text
 
 
 class StartProcess(Message, tag="start", frozen=True):
-    """Start a process; ``order`` is plain data for ``ProcessEntry.run``."""
+    """Command: start a process; ``order`` is plain data, passed to ``ProcessEntry.run``."""
 
     rank: Rank | None
     incarnation: int
@@ -77,32 +77,32 @@ class StartProcess(Message, tag="start", frozen=True):
 
 
 class SignalProcess(Message, tag="signal", frozen=True):
-    """Send a signal to a process if it still runs."""
+    """Command: send signal ``signum`` to the process of ``rank`` if this process still runs."""
 
     rank: Rank | None
     signum: SignalNumber = signal.SIGKILL.value
 
 
 class KillAll(Message, tag="kill_all", frozen=True):
-    """Kill every process that still runs; their exits are reported as usual."""
+    """Command: kill every process that still runs; the server reports each exit as usual."""
 
 
 class Leave(Message, tag="leave", frozen=True):
-    """Kill every process, report their exits, and exit."""
+    """Command: kill every process, report each exit, and end the server."""
 
 
 class Ready(Message, tag="ready", frozen=True):
-    """The set-up is done: processes can be started."""
+    """Event: the set-up is done; processes can be started."""
 
 
 class SetupFailed(Message, tag="setup_failed", frozen=True):
-    """The set-up has failed. ``line``: the reason."""
+    """Event: the set-up has failed. ``line``: the text of the error."""
 
     line: Text
 
 
 class ProcessStarted(Message, tag="started", frozen=True):
-    """A process has started."""
+    """Event: a process has started."""
 
     rank: Rank | None
     incarnation: int
@@ -110,7 +110,7 @@ class ProcessStarted(Message, tag="started", frozen=True):
 
 
 class NotStarted(Message, tag="not_started", frozen=True):
-    """A process could not be started. ``why``: the reason."""
+    """Event: a process could not be started. ``why``: the operating system's error, with a hint."""
 
     rank: Rank | None
     incarnation: int
@@ -118,7 +118,7 @@ class NotStarted(Message, tag="not_started", frozen=True):
 
 
 class ProcessMessage(Message, tag="message", frozen=True):
-    """A text that a process has sent."""
+    """Event: a process has sent ``text`` to the owner."""
 
     rank: Rank | None
     incarnation: int
@@ -126,7 +126,7 @@ class ProcessMessage(Message, tag="message", frozen=True):
 
 
 class ProcessesLeft(Message, tag="left", frozen=True):
-    """A process has exited and left other processes running, which were ended. ``pid``: that process, 0 if unknown."""
+    """Event: process ``pid`` (0 if unknown) has exited; the server ended the processes ``left`` that still ran."""
 
     rank: Rank | None
     pid: int
@@ -134,7 +134,7 @@ class ProcessesLeft(Message, tag="left", frozen=True):
 
 
 class ProcessExited(Message, tag="ended", frozen=True):
-    """A process has exited; ``status`` is its exit code, or minus the signal that killed it."""
+    """Event: a process has exited; ``status`` is the exit code, or minus the number of the signal that killed it."""
 
     rank: Rank | None
     incarnation: int
@@ -151,7 +151,7 @@ _EVENT: "msgspec.msgpack.Decoder[ServerEvent]" = msgspec.msgpack.Decoder(ServerE
 
 
 def _framed(body: bytes) -> bytes:
-    """Return a message for a stream, with its length in front."""
+    """Return ``body`` with its length in front, as a frame of a byte stream."""
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 
@@ -163,14 +163,14 @@ def _take_frames(stream: bytearray) -> Iterator[bytes]:
 
 
 def process_name(rank: int | None) -> str:
-    """Return the name of a process for users: in log files, other files and ``ps``."""
+    """Return the name of a process for users: the name of its log file, and its name in ``ps``."""
     return "broker" if rank is None else f"sip-{rank}"
 
 
 class ForkServer:
-    """The owner's side of a fork server. Processes write to ``log_dir/NAME.log``. Commands never block.
+    """The owner's side of a fork server. Each process writes to ``log_dir/NAME.log``. Commands never block.
 
-    The server creates ``log_dir`` and removes it if the owner is killed.
+    The server creates ``log_dir``, and removes the folder if the owner is killed.
 
     Raises:
         OSError: if ``log_dir`` cannot be created.
@@ -196,11 +196,11 @@ class ForkServer:
         self._status: int | None = None
 
     def fileno(self) -> int:
-        """The descriptor that is readable when there are events."""
+        """Return the descriptor that becomes readable when the server has sent events."""
         return self._socket.fileno()
 
     def events(self) -> list[ServerEvent]:
-        """Return the events since the last call; ``gone`` becomes true when the server itself has exited."""
+        """Return the events since the last call, and set ``gone`` if the server itself has exited."""
         self.flush()
         while not self._gone:
             try:
@@ -223,7 +223,7 @@ class ForkServer:
 
     @property
     def status(self) -> int:
-        """The exit code of a server that has exited, or minus the signal that killed it."""
+        """The server's exit code, or minus the number of the signal that killed the server; waits until the exit."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
@@ -234,7 +234,7 @@ class ForkServer:
         return bool(self._unsent) and not self._gone
 
     def order(self, command: ServerCommand) -> None:
-        """Send a command."""
+        """Queue a command for the server, and send as much as the socket accepts."""
         self._unsent += _framed(_ENCODER.encode(command))
         self.flush()
 
@@ -249,7 +249,7 @@ class ForkServer:
             self._unsent = b""
 
     def close(self) -> list[ServerEvent]:
-        """Kill all processes, end the server, wait for its exit, and return its last events. The folder stays."""
+        """Kill all processes, end the server, wait for the exit, and return the last events. ``log_dir`` stays."""
         self.order(Leave())
         found = []
         while not self.gone:
@@ -263,13 +263,13 @@ class ForkServer:
         return found
 
     def abandon(self) -> None:
-        """Close the connection as if the owner were killed, and wait until the server has cleaned up."""
+        """Close the connection, as if the owner were killed, and wait until the server has exited."""
         self._socket.close()
         _ = self.status
 
 
 def free_folder(prefix: str) -> str:
-    """Return the name of a temporary folder that a server can create.
+    """Return the path of a new temporary folder, which does not exist and which a server can create.
 
     Raises:
         OSError: if no folder can be created.
@@ -421,10 +421,10 @@ def _why(error: OSError) -> str:
 
 
 class Children:
-    """Children of this process: each has a log, is killed with this process, and is reaped.
+    """Child processes of this process: each child has a log, is killed with this process, and is reaped.
 
-    When a child exits, the processes that it has left running are ended before its exit is reported. ``private``:
-    sockets that children must close.
+    When a child exits, the processes that the child has left running are ended before the exit is reported.
+    ``private``: sockets of this process, which children must close.
     """
 
     def __init__(self, log_dir: str, private: tuple[socket.socket, ...]) -> None:
@@ -438,7 +438,7 @@ class Children:
         """Fork a child that runs ``program``; return its pid.
 
         Raises:
-            OSError: if its log cannot be opened, or no process can be created.
+            OSError: if the child's log cannot be opened, or no process can be created.
         """
         name = process_name(rank)
         path = Path(self._log_dir) / f"{name}.log"
@@ -474,9 +474,9 @@ class Children:
             os.kill(pid, signal.SIGKILL)
 
     def reap(self, wait: bool = False) -> list[ProcessesLeft | ProcessExited]:
-        """Return events of children that have exited since the last call: processes left running, and exits.
+        """Return the exits of children since the last call, after events about processes that these left running.
 
-        ``wait``: wait for all children, which must have been killed.
+        ``wait``: if true, wait until all children have exited; the caller must have killed all of them.
         """
         ended = {}
         for pid in list(self.living):
@@ -492,7 +492,7 @@ class Children:
         return [*reports, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
-        """Return running orphans of ended children; without living children, all. ``owners`` gets each one's child."""
+        """Return running orphans of ended children; without living children, all. ``owners`` gets orphan -> child."""
         found: list[int] = []
         for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
             owner = self._owner_of(orphan)
@@ -515,13 +515,13 @@ class Children:
 
 
 def set_process_name(name: str) -> None:
-    """Set the name that ``ps`` and ``top`` show; Linux truncates it to 15 bytes. psutil cannot set it."""
+    """Set the name of this process in ``ps`` and ``top``; Linux truncates the name to 15 bytes."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"ahbm-{name}")
 
 
 def as_child(program: Program) -> None:
-    """Run ``program`` in a forked child and exit with its status; never returns."""
+    """Run ``program`` in a forked child and exit with the status that ``program`` returns; never returns."""
     status = EXIT_UNCAUGHT
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -544,7 +544,7 @@ def as_child(program: Program) -> None:
 
 
 def set_parent_death_signal(parent_pid: int, signum: int) -> None:
-    """Request a signal from the kernel for the parent's death; exit at once if the parent has died already."""
+    """Let the kernel send ``signum`` to this process when its parent dies; exit at once if the parent is dead."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signum))
     if os.getppid() != parent_pid:
@@ -552,7 +552,7 @@ def set_parent_death_signal(parent_pid: int, signum: int) -> None:
 
 
 class _Log(io.FileIO):
-    """Output stream of a process. A failed write raises its own error, so that the printing code is not blamed.
+    """Output stream of a process. A failed write raises ``OutputError``, so that the printing code is not blamed.
 
     Raises:
         OutputError: if the output cannot be written, such as on a full disk.

@@ -25,8 +25,8 @@ NO_LIMIT = 1 << 60
 def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
     """Check the limits of this host before the start; raise the soft limit of open files if needed.
 
-    The needs are measured, with a margin: the broker has a connection per SIP, a SIP three to six descriptors per peer;
-    a process with ZeroMQ has two further threads, which count as processes.
+    The needed values are measured, with a margin: the broker has one connection per SIP, a SIP has three to six
+    descriptors per peer, and a process with ZeroMQ has two further threads, which count as processes.
 
     Raises:
         ConfigError: one line with the limit, its value and the needed value.
@@ -42,7 +42,7 @@ def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
 
 
 def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
-    """Check only the limit of open files, as :func:`check_limits`. ``sips``, ``broker``: whether they run on this host.
+    """Check the limit of open files. ``sips``, ``broker``: whether SIPs, or the broker, run on this host.
 
     Raises:
         ConfigError: one line with the limit, its value and the needed value.
@@ -52,7 +52,7 @@ def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
 
 
 def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
-    """Return how many open files a process needs: the broker or the SIP with the most peers, whichever needs more."""
+    """Return the open files that the broker or the SIP with the most peers needs: the larger of the two numbers."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)
@@ -66,7 +66,7 @@ def processes_needed(n_sips: int, mail: str) -> int:
 
 
 def process_limits() -> Mapping[str, int]:
-    """Return how many more processes each limit of the user and of cgroups allows, by name of the limit."""
+    """Return how many processes each limit allows, by name of the limit: the user's limit, and those of cgroups."""
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
     for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):
@@ -109,21 +109,21 @@ _ROOT = Path("/")
 
 
 def oom_kills(root: Path = _ROOT) -> int | None:
-    """Return the out-of-memory kills so far: the larger count of the kernel's and this process's control group's.
+    """Return the number of out-of-memory kills so far: the kernel's count or the control group's, whichever is larger.
 
-    None without any count. psutil does not report these. ``root``: root of the file system, for tests.
+    The result is None if neither count exists. psutil reports no such counts. ``root``: root of the file system.
     """
     counts = [count for path in _sources(root) if (count := _count(path)) is not None]
     return max(counts) if counts else None
 
 
 def kills_since(before: int | None, after: int | None) -> int:
-    """Return the out-of-memory kills between two counts, such as before and after a run; 0 if not counted."""
+    """Return the number of out-of-memory kills between two results of :func:`oom_kills`; 0 if either is None."""
     return max(after - before, 0) if before is not None and after is not None else 0
 
 
 def _sources(root: Path) -> list[Path]:
-    """Return the files with counters: the kernel's, and those of the control group, version 1 or 2."""
+    """Return the files with counters: the kernel's file, and the files of the control group, version 1 or 2."""
     sources = [root / "proc/vmstat"]
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -162,10 +162,10 @@ NS_PER_S = 10**9
 
 
 class ProcessState(NamedTuple):
-    """Sample of a process: its status as psutil names it, empty if unknown, and its CPU time so far.
+    """Sample of a process: ``status`` in psutil's words, empty if unknown; ``cpu_s``, the CPU time so far in seconds.
 
-    ``waited_s``: how long its threads were ready and had no processor so far; 0 if the kernel does not count this.
-    ``at_s``: time of the sample, on the monotonic clock of its host.
+    ``waited_s``: seconds so far in which threads were ready but had no processor; 0 if the kernel does not count this.
+    ``at_s``: time of the sample in seconds, on the monotonic clock of the process's host.
     """
 
     status: str
@@ -199,12 +199,12 @@ class ProcessState(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The state as text."""
+        """The status as text for the user, such as "sleeps"."""
         return _DESCRIPTIONS.get(self.status, f"is in state {self.status}")
 
 
 def process_state(pid: int) -> ProcessState | None:
-    """Return a sample of process ``pid``; None if it has exited or cannot be read."""
+    """Return a sample of process ``pid``; None if the process has exited or cannot be read."""
     return retry_with_spares(lambda: _process_state(pid))
 
 
@@ -222,12 +222,12 @@ def _process_state(pid: int) -> ProcessState | None:
 
 
 def own_state() -> ProcessState:
-    """Return a sample of this process. Its status is unknown: it runs now, and may have been blocked until now."""
+    """Return a sample of this process, with an empty status: the process runs now, but may have been blocked before."""
     return ProcessState("", time.process_time(), _waited_s(os.getpid()), time.monotonic())
 
 
 def _waited_s(pid: int) -> float:
-    """Return ``ProcessState.waited_s``: the second number of each thread's schedstat, which psutil does not read."""
+    """Return ``ProcessState.waited_s``: the sum of the second numbers in the threads' schedstat files."""
     waited_ns = 0
     # Without these counts, or if a thread has just ended, more time counts as spent.
     with contextlib.suppress(OSError, LookupError, ValueError):

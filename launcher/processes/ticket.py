@@ -1,8 +1,8 @@
 """Ticket: the data that a process on another machine needs to take part in a run, as JSON.
 
 A ticket contains config, job, working folder and import paths, and no code. The ticket of a manually started SIP also
-contains its launch parameters; SIPs of an agent get these separately. A ticket may contain keys, so its file is
-readable by its owner only.
+contains the SIP's launch parameters; an agent gets these with the order that starts a SIP. A ticket may contain keys,
+so only the owner of its file can read the file.
 """
 
 import os
@@ -28,7 +28,7 @@ Kind = TypeVar("Kind")
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Ticket of a run. ``folder``: the working folder, used if it exists there. ``paths``: further import paths.
+    """Ticket of a run. ``folder``: working folder, used if the other machine has it. ``paths``: further import paths.
     ``changes``: the key paths of values that the user has changed.
     """
 
@@ -50,7 +50,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def text(self) -> str:
-        """Encode as JSON."""
+        """Return the ticket as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
@@ -63,7 +63,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return of_this_version(text, Ticket, where, "is no ticket")
 
     def prepare(self) -> tuple[RunPlan, Job]:
-        """Change to the folder of the ticket and make the plan.
+        """Change to the folder of the ticket and return the plan, made from the config, and the job.
 
         Raises:
             ConfigError: if the plan cannot be made on this host, or the script or the collective is missing.
@@ -86,10 +86,10 @@ class _Version(msgspec.Struct):
 
 
 def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> Kind:
-    """Decode a struct with a ``version`` from JSON; the version is checked first.
+    """Decode a struct of type ``kind`` with a field ``version`` from JSON; the version is checked first.
 
     Raises:
-        ConfigError: for another version, or if the text, named ``where``, is something else.
+        ConfigError: for another version, or if the text is no such struct; the message is ``where`` + ``otherwise``.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).version

@@ -33,7 +33,7 @@ def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatc
 
 
 def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
-    """Return the first group that some ranks created and another did not. Call only if all other calls agree."""
+    """Return the first group that some ranks created and others did not. Valid only if all other calls agree."""
     made = zip_longest(*([call.text for call in calls if call.group == GROUPS] for calls in calls_of_ranks))
     for texts in made:
         rank, text = next((rank, text) for rank, text in enumerate(texts) if text is not None)
@@ -45,9 +45,9 @@ def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch
 
 
 def missing_call(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
-    """Return the first call of a group that one of its ranks did not make. Call after the run, if other calls agree.
+    """Return the first call that a rank of the call's group did not make. Valid after a run whose other calls agree.
 
-    A message that was sent and is still in the receiver's ring counts as such a call.
+    A message that was sent, but is still in the receiver's ring, counts as a receive that the rank did not call.
     """
     made: dict[int, dict[int, list[GroupCall]]] = {}
     for rank, calls in enumerate(calls_of_ranks):

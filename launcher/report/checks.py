@@ -24,7 +24,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 class BadRecording(ValueError):
-    """Recorded data of a rank that cannot be read or checked."""
+    """Error: the recorded data of ``rank`` cannot be read or checked."""
 
     def __init__(self, what: str, rank: int) -> None:
         super().__init__(what)
@@ -32,13 +32,13 @@ class BadRecording(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
-    """Set ``wrong`` of every collective that all ranks of its group completed and whose expected results are known.
+    """Set ``wrong`` in the records of every completed collective whose expected results are known.
 
     Recorded outputs of all ranks are compared with results that are computed from the recorded inputs, in the same
-    order. Expected results come from the algorithm's schedule (groups), from its ``reference`` (reductions), or from
-    the collective itself (data movement). ``folder`` contains the artifact folders of all ranks.
+    order. Expected results are computed by the algorithm's schedule (groups), by the algorithm's ``reference``
+    (reductions), or by the collective (data movement). ``folder`` contains the artifact folders of all ranks.
 
-    If ranks disagree on their collectives, nothing is compared.
+    If ranks disagree on collective calls, nothing is compared.
     """
     disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
     if not outcome.complete or disagree:
@@ -60,9 +60,9 @@ def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
 
 
 class _Results(NamedTuple):
-    """Source of expected results. ``compute(inputs)``: the results of all ranks from the sources of all ranks, flat if
-    ``is_flat``. ``whose``: the function, for messages. ``files(index)``: whether the rank at this index of the group
-    records its source, and its result.
+    """Source of expected results. ``compute(inputs)`` returns the results of all ranks from the inputs of all ranks,
+    which are 1-D if ``is_flat``. ``whose``: name of the function, for messages. ``files(index)`` returns whether the
+    rank at this index of the group records an input, and whether the rank records an output.
     """
 
     whose: str
@@ -72,7 +72,7 @@ class _Results(NamedTuple):
 
 
 def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
-    """Return the source of expected results; None without a ``reference``, or if the collective is not loaded here."""
+    """Return the source of expected results; None if there is no ``reference`` or the collective is not loaded here."""
     if run.workers:
         whose = f"algorithm {run.algorithm}: its schedule"
         return _Results(whose, partial(plan.group_results, run), partial(plan.has_tensors, run), is_flat=True)
@@ -89,7 +89,7 @@ def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
 
 
 def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: str) -> bool:
-    """Compare the results of all ranks; return False, and fail the run, if expected results cannot be computed."""
+    """Compare the results of all ranks; if expected results cannot be computed, let the run fail and return False."""
     dtype = DTYPES[run.records[0].dtype]
     numbers = list(zip(run.ranks, run.runs, strict=True))
     inputs = [
@@ -116,21 +116,21 @@ def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: 
 
 
 def _flat_or_none(folder: str, number: int, rank: int, when: str, dtype: DType) -> Array | None:
-    """Return the recorded elements in order; None if the tensor was not recorded."""
+    """Return the recorded elements as a 1-D array; None if the tensor was not recorded."""
     if not _path(folder, number, rank, when).is_file():
         return None
     return _elements(load(folder, number, rank, when), dtype).reshape(-1)
 
 
 def _compare(folder: str, number: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
-    """Compare a rank's recorded result; ``expected`` None: any result is correct."""
+    """Compare a rank's recorded result with ``expected``; if ``expected`` is None, any result is correct."""
     if expected is None:
         return NONE_WRONG
     return compare(_elements(load(folder, number, rank, "out"), dtype), expected)
 
 
 def _elements(stored: Array, dtype: DType) -> Array:
-    """Return the elements as ``dtype``; some types are stored as another type of the same bits."""
+    """Return the elements as ``dtype``; NumPy files store some types as another type with the same bits."""
     return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
 
 
@@ -177,9 +177,9 @@ class SecondPassEntry(msgspec.Struct):
 
 
 def note_verdicts(outcome: Outcome) -> None:
-    """Add the verdicts of the second pass to a complete run: a difference is a failure of the kind wrong numbers.
+    """Add the verdicts of the second pass to the outcome of a complete run.
 
-    The first difference of each rank is reported.
+    The first difference of each rank becomes a failure of kind ``wrong_numbers``; races become notices.
     """
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
@@ -200,7 +200,7 @@ def note_verdicts(outcome: Outcome) -> None:
 
 
 def entry_of(outcome: Outcome) -> SecondPassEntry | None:
-    """Return the second pass as in the result file; None without one."""
+    """Return the result file's entry on the second pass; None if the run made no second pass."""
     verdicts = _verdicts(outcome)
     if not verdicts or outcome.cut_short:
         return None

@@ -21,7 +21,7 @@ Facts = dict[str, Any]
 
 
 def error_of(outcome: Outcome) -> Facts | None:
-    """Return the failure of a run as a document; None without a failure."""
+    """Return the failure of a run as a document; None if the run has not failed."""
     error = outcome.error
     if error is None:
         return None
@@ -41,7 +41,7 @@ def error_of(outcome: Outcome) -> Facts | None:
 
 
 def error_file_of(outcome: Outcome) -> Facts | None:
-    """Return the content of ``error.json``; None without a failure."""
+    """Return the content of ``error.json``; None if the run has not failed."""
     facts = error_of(outcome)
     if facts is None or outcome.error is None:
         return None
@@ -50,7 +50,7 @@ def error_file_of(outcome: Outcome) -> Facts | None:
 
 
 def block(outcome: Outcome, log_dir: Path | None = None) -> str:
-    """Return the text for the terminal, without the last newline; empty without a failure."""
+    """Return the failure as text for the terminal, without a final newline; empty if the run has not failed."""
     facts, error = error_of(outcome), outcome.error
     if facts is None or error is None:
         return ""
@@ -83,7 +83,7 @@ def _is_host_failure(error: RunError) -> bool:
 
 
 def _sync_facts(outcome: Outcome, error: RunError) -> Facts:
-    """Return the failed rank's incarnation and times, from the broker's last message."""
+    """Return the failed rank's incarnation, simulated time and horizon, from the broker's last ``Sync`` message."""
     sip = _last_of(outcome.known_sync, error.rank)
     if error.rank is None or sip is None:
         return {}
@@ -120,7 +120,7 @@ def _when(facts: Facts) -> str:
 
 
 def _later_failures(outcome: Outcome, error: RunError) -> list[str]:
-    """Return lines about later failures. All ranks run the same program, so an error of the same kind is left out."""
+    """Return lines about later failures, without program errors of ``error``'s kind: all ranks run the same program."""
     others = [each for each in outcome.also if _is_host_failure(each) or each.kind != error.kind]
     lines = [f"  then: {each.kind}: {each.message}" for each in others[:MOST_ALSO]]
     more = len(others) - len(lines)

@@ -16,13 +16,13 @@ from sipsim.core.files import reader
 from sipsim.records.oplog import OPLOG_FILE, TRACE_FILE, TraceLine
 
 Message = tuple[int, int]
-"""Identity of a message: the address of its slot, and its ``sender_seq``."""
+"""Identity of a message: the address of the message's slot, and ``sender_seq``."""
 _SEND = re.compile(rf"{re.escape(SEND)} .* addr=(\d+) .* sender_seq=(\d+)(?: |$)")
 _RECV = re.compile(rf"{re.escape(RECV)} .* addr=(\d+) .* consumer_seq=(\d+)(?: |$)")
 
 
 def write_logs(folder: str, options: Options) -> list[str]:
-    """Merge the logs in the ranks' folders below ``folder`` into the requested files; return what failed."""
+    """Merge traces and op logs of the ranks' folders in ``folder`` into the requested files; return failure lines."""
     requested = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
     return list(filter(None, [write(folder, target) for write, target in requested if target]))
 
@@ -31,7 +31,7 @@ def write_oplog(folder: str, target: Path) -> str:
     """Merge the op logs in the ranks' folders below ``folder`` into ``target``, a file or ``-``.
 
     Returns:
-        What was left out or failed, as a line; else "".
+        A line about what was left out or failed; "" if the op log is complete.
     """
     paths = {int(path.parent.name.removeprefix("rank-")): path for path in Path(folder).glob(f"rank-*/{OPLOG_FILE}")}
     merge = Merge()
@@ -51,10 +51,10 @@ def write_oplog(folder: str, target: Path) -> str:
 
 
 class Merge:
-    """Merge of op logs. ``unsent``: the ranks whose lines end at a receive without its send.
+    """Merge of op logs. ``unsent``: the ranks whose merged lines end at a receive because the send is missing.
 
-    The lines of each rank stay in order, and a receive follows the send of its message; within these limits, lines are
-    in the order of their ends. Logs are streamed: only messages that are sent and not yet received are in memory.
+    The lines of each rank stay in order, and a receive follows the send of the same message; otherwise, lines are
+    sorted by end time. Logs are streamed: only messages that are sent and not yet received are in memory.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Merge:
         self._waiting: dict[Message, tuple[int, int, str]] = {}
 
     def lines(self, logs: dict[int, Iterator[str]]) -> Iterator[str]:
-        """Yield all lines in causal order, one per record, each with its rank in front."""
+        """Yield the lines of all ranks in causal order, one per record, with the rank in front of each line."""
         heads: list[tuple[int, int, str]] = []
         for rank, log in logs.items():
             self._advance(heads, rank, log)
@@ -82,7 +82,7 @@ class Merge:
         self.unsent = sorted(rank for _, rank, _ in self._waiting.values())
 
     def _advance(self, heads: list[tuple[int, int, str]], rank: int, log: Iterator[str]) -> None:
-        """Read the next line of a rank; queue it, or if it receives an unsent message, let it wait for the send."""
+        """Read a rank's next line and queue the line; a receive of an unsent message waits for the send instead."""
         text = next(log, None)
         if text is None:
             return
@@ -110,7 +110,7 @@ T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 def write_trace(folder: str, target: Path) -> str:
     """Merge the traces in the ranks' folders below ``folder`` into ``target``, a file or ``-``.
 
-    Lines that a killed process has left incomplete are skipped. Returns why the merge failed, as a line; else "".
+    Lines that a killed process has left incomplete are skipped. Returns a line if the merge failed, else "".
     """
     rows = []
     try:

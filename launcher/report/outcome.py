@@ -42,9 +42,9 @@ class Failure(TypedDict):
 
 
 class FoundFacts(CodeFacts, total=False):
-    """Further keys of a failure: those of :attr:`RunError.facts`, and those that the launcher adds.
+    """Further keys of a failure: keys of :attr:`RunError.facts`, and keys that the launcher adds.
 
-    A key that is unknown, or has no meaning for the kind of failure, is left out of the files; so are None and "".
+    Files contain a key only if its value is known, has a meaning for the kind of failure, and is neither None nor "".
     """
 
     process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
@@ -85,7 +85,7 @@ class ErrorFile(ErrorFacts):
 
 
 class FinishedRun(NamedTuple):
-    """A completed collective of ``ranks``, its group, in order. ``records``, ``runs``: its record and index on each."""
+    """A completed collective. ``ranks``: its group. ``records``, ``runs``: each rank's record, and its number there."""
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]
@@ -99,13 +99,13 @@ class _Found(NamedTuple):
 
 
 _Key = tuple[int, int, int]
-"""Group, call in the group, and how often the rank has recorded this call before."""
+"""Key of a record: group, call in the group, and how often the rank has recorded this call before."""
 
 
 def finished_runs(of_ranks: Sequence[Sequence[RunRecord]]) -> list[FinishedRun]:
-    """Return the collectives that all ranks of their group have completed, from the records of every rank.
+    """Return the collectives that all ranks of the collective's group have completed, from the records of every rank.
 
-    They are in the order of their ends on the first rank of their groups.
+    The collectives are sorted by end time on the first rank of the group.
     """
     by_rank = [dict(_keyed(records)) for records in of_ranks]
     found: dict[_Key, tuple[tuple[int, int, int], FinishedRun]] = {}
@@ -143,7 +143,7 @@ MOST_ALSO = 100
 
 
 class RunError(Struct, frozen=True):
-    """Failure of a run. ``detail``: further lines of text. ``facts``: further keys of the result file."""
+    """Failure of a run. ``detail``: further lines of text. ``facts``: further keys for the result file."""
 
     kind: str
     rank: int | None
@@ -165,10 +165,10 @@ class Outcome:
 
     ``error``: the first reported failure. ``also``: later failures, in order. ``troubles``: other problems, such as a
     log that could not be written. ``notices``: lines for the user, without effect on the exit code.
-    ``without_effect``: config keys that the user changed and no component read. ``explanations``: one per row, with
-    ``--explain``. ``host``: the launcher's host. ``oom_kills``: out-of-memory kills on that host during the run.
-    ``signal``: the signal that stopped the run, 0 for none. ``hosts``: names of hosts by rank, as far as the launcher
-    knows them. ``folder``: the working folder, for paths in messages.
+    ``without_effect``: config keys that the user changed and no component read. ``explanations``: one per row, if
+    ``--explain`` is given. ``host``: name of the launcher's host. ``oom_kills``: out-of-memory kills on this host in
+    the run. ``signal``: the signal that stopped the run; 0 if none did. ``hosts``: names of hosts by rank, as far as
+    known. ``folder``: the working folder, to shorten paths in messages.
     """
 
     def __init__(self, size: int, folder: str = "") -> None:
@@ -198,7 +198,7 @@ class Outcome:
         self.total_s = 0.0
 
     def note(self, message: ToLauncher) -> None:
-        """Update the outcome by one message of the broker."""
+        """Update the outcome from one message of the broker."""
         match message:
             case RankResult():
                 self._note_result(message)
@@ -244,7 +244,7 @@ class Outcome:
             self._note_mismatch()
 
     def _note_record(self, record: RankRecord) -> None:
-        """Add the record of a completed collective. A restarted rank sends its records again; these are ignored."""
+        """Add the record of a completed collective; ignore records that a restarted rank sends again."""
         try:
             known = record_from_bytes(record.blob)
         except BadFrame as error:
@@ -257,14 +257,14 @@ class Outcome:
         self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
 
     def finished_runs(self) -> list[FinishedRun]:
-        """Return the collectives that every rank of their group has completed, each with the records of its ranks."""
+        """Return the collectives that all ranks of the collective's group have completed; see :func:`finished_runs`."""
         results = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
         return finished_runs(
             [max(result, known, key=len) for result, known in zip(results, self._records, strict=True)]
         )
 
     def _note_mismatch(self) -> None:
-        """Fail if ranks disagree on a collective; the mismatch replaces a failure that it may have caused."""
+        """Add a failure if ranks disagree on a collective; this replaces a failure that the mismatch may have caused."""
         calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:
@@ -314,7 +314,7 @@ class Outcome:
         self.incarnations |= {sip.rank: sip.incarnation for sip in sync.sips if sip.incarnation}
 
     def fail(self, error: RunError) -> None:
-        """Add a failure: the first one becomes ``error``, later ones ``also``; repeated ones are dropped."""
+        """Add a failure: the first failure becomes ``error``, later failures join ``also``, repetitions are dropped."""
         if self.error is None:
             self.error = error
         elif self.error.kind == CollectiveMismatch.kind and error.kind == InvariantViolation.kind:
@@ -324,14 +324,14 @@ class Outcome:
             self.also.append(error)
 
     def note_wrong(self) -> None:
-        """Fail if a result has wrong numbers; every rank with wrong numbers is listed."""
+        """Add a failure that lists every rank with wrong numbers in a result, if there are such ranks."""
         wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
         if wrong:
             message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:
-        """Add an error, or else a notice, about messages that were never received; and notices of unfinished work."""
+        """Add notices of unfinished work, and a failure (a notice unless ``is_error``) of messages never received."""
         if self.error is None:
             ranks = sorted(self.ranks.items())
             self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]
@@ -365,14 +365,14 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``ok``, ``failed`` or ``interrupted``."""
+        """The status for result files: ``ok``, ``failed`` or ``interrupted``."""
         if self.error is None:
             return "ok"
         return "interrupted" if self.error.kind in INTERRUPTIONS else "failed"
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the launcher: 0, or that of the error's kind (``docs/faults.md``)."""
+        """The exit code of the launcher: 0, or the exit code of the error's kind (``docs/faults.md``)."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
 
 

@@ -1,7 +1,7 @@
 """Progress of a run: a line that is redrawn on a terminal; elsewhere, with ``--progress``, a line every few seconds.
 
-With a prediction, the line shows the finished share of the work and the time left; without one, only the simulated time
-so far. :class:`Prediction` and :func:`estimate` are pure.
+If a prediction exists, the line shows the finished share of the work and the remaining time, otherwise only the
+simulated time so far. :class:`Prediction` and :func:`estimate` are pure.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from sipsim.core.units import format_time_ps
 
 Ps = int
 TRUSTED_SHARE = 0.1
-"""From this share of the work on, only measured speed counts; before, a mean of measured and predicted speed."""
+"""Above this finished share of the work, only measured speed counts; below, a mean of measured and predicted speed."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Prediction of a run on this host, row by row. ``source``: the source of the simulated times, as text.
 
-    ``rows_ps``: simulated time of each row, with all of its iterations. ``rows_s``: wall time of each row; empty if
-    unknown. ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: peak memory of all ``processes``.
+    ``rows_ps``: simulated time of each row with all iterations. ``rows_s``: wall time of each row; empty if unknown.
+    ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: sum of the peak memory of all ``processes``.
     """
 
     source: str
@@ -36,8 +36,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
 
     def work(self, now_ps: Ps) -> float:
-        """Return the work that is done at a simulated time: predicted wall time since the start of the simulation, or
-        simulated time if wall times are unknown.
+        """Return the work done until ``now_ps``: the predicted wall time in seconds from the start of the simulation,
+        or simulated time in ps if wall times are unknown.
         """
         done, start_ps = 0.0, 0
         for row_ps, row in zip(self.rows_ps, self.rows_s or self.rows_ps, strict=True):
@@ -47,8 +47,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(NamedTuple):
-    """Estimate of a run: the finished share of the work, the simulated time of the whole run, and the wall time that is
-    left, None if unknown.
+    """Estimate of a run: ``share``, the finished part of the work, 0 to 1; ``total_ps``, simulated time of the whole
+    run; ``left_s``, remaining wall time in seconds, None if unknown.
     """
 
     share: float
@@ -57,8 +57,8 @@ class Estimate(NamedTuple):
 
 
 def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps | None = None) -> Estimate:
-    """Return the prediction of a run, corrected by its progress: ``elapsed_s`` after the start of the simulation, SIPs
-    have reached ``now_ps``. ``limit_ps``: where the run stops (``--max-sim-time``), None: at its end.
+    """Return the prediction of a run, corrected by the progress so far: SIPs have reached ``now_ps``, ``elapsed_s``
+    seconds after the start of the simulation. ``limit_ps``: value of ``--max-sim-time``, None without a limit.
     """
     total_ps = max(sum(prediction.rows_ps), now_ps)
     if limit_ps is not None:
@@ -71,7 +71,7 @@ def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps 
 
 
 def _scale(measured: float, predicted: float, whole: float) -> float:
-    """Return the factor for the predicted time that is left: 1 at first; later, measured / predicted time so far."""
+    """Return the factor for the predicted remaining time: 1 at first, measured / predicted time so far later on."""
     if predicted <= 0 or measured <= 0:
         return 1.0
     weight = min(predicted / whole / TRUSTED_SHARE, 1.0)
@@ -85,13 +85,13 @@ LINE_EVERY_S = 5.0
 
 
 class Predictor(Protocol):
-    """Source of the prediction of a run, which is available some time after its request."""
+    """Source of a run's prediction, which becomes available some time after the request :meth:`ask`."""
 
     def ask(self) -> None:
         """Request the prediction."""
 
     def prediction(self) -> Prediction | None:
-        """Return the prediction; None while it is not known."""
+        """Return the prediction; None as long as the prediction is not known."""
 
     @property
     def is_pending(self) -> bool:
@@ -102,10 +102,10 @@ class Predictor(Protocol):
 
 
 class Progress:
-    """Progress line on standard error, so that tables stay clean. ``is_on``: whether it is drawn at all.
+    """Progress line on standard error, so that tables stay clean. ``is_on``: whether progress is shown at all.
 
-    ``lines``: print lines if standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record`` is
-    called after a rank completed a collective, while no line is drawn.
+    ``lines``: print lines if standard error is no terminal. ``limit_ps``: value of ``--max-sim-time``. ``on_record`` is
+    called after a rank has completed a collective, while the progress line is removed.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Progress:
         return True
 
     def note(self, message: ToLauncher, outcome: Outcome) -> None:
-        """Update the line by a message of the broker, which the outcome has noted."""
+        """Update the line by a message of the broker, which ``outcome`` has already noted."""
         match message:
             case RunStarted():
                 self._simulating_s = time.monotonic()
@@ -149,7 +149,7 @@ class Progress:
                     self._on_record(outcome)
 
     def close(self) -> None:
-        """Remove the line."""
+        """Remove the line and close the predictor."""
         if self._live is not None:
             self._live.stop()
         if self._predictor is not None:
@@ -214,7 +214,7 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-    """Return a span of wall time as text."""
+    """Return a span of wall time as text, such as "3 min 5 s"."""
     whole = round(seconds)
     if whole < 120:
         return f"{max(whole, 1)} s"

@@ -7,7 +7,7 @@ NEVER = "never"
 
 
 def explanation(sync: Sync) -> str:
-    """Return a table of all SIPs, their host times, and the costliest channels, as lines of text."""
+    """Return text with a table of all SIPs, a table of host times, and the channels whose waits cost most."""
     lines = [f"synchronisation ({sync.phase}; {sync.reports} reports, {sync.grants} grants):"]
     lines += _table(("SIP", "state", "since", "now", "next event", "horizon", "waits for"), map(_state_row, sync.sips))
     lines.append("host time of each SIP since the start:")

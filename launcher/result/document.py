@@ -1,4 +1,4 @@
-"""Result document of a run, schema 1, with its digest and its config differences; checks and writes the result files.
+"""Result document of a run, schema 1, with digest and config differences; check and output of the result files.
 
 ``ahbm-launch --list fields`` lists the keys.
 """
@@ -61,7 +61,7 @@ def settings_of(resolved: Resolved) -> str:
     """Return the differences of a config from the defaults: ``key=value`` in the syntax of ``--set``, joined by ``;``.
 
     Two rows have the same config if and only if these texts are equal, whether flags, files or a variant changed keys.
-    Keys are in the order of the config files. The algorithm is left out: a row names it.
+    Keys are in the order of the config files. The algorithm is left out, since each row names the algorithm.
     """
     with resolved.reads.apart():
         files, defaults = _plain(resolved), _defaults()
@@ -75,7 +75,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a section as a mapping of all its keys; whole floats as integers, since ``1.0`` and ``1`` are equal."""
+    """Return a config section as a mapping of all keys; whole floats become integers, so that 1.0 and 1 look equal."""
     if isinstance(value, Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
 
 
 def _changed(value: Any, default: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys below ``key`` whose values differ from the default, each with its text. Parameters that only the
+    """Yield key path and text of each value below ``key`` that differs from the default. Parameters that only the
     default kind of a component has are left out if the component is of another kind.
     """
     if value == default:
@@ -111,10 +111,10 @@ RUN_COLUMNS, LINK_COLUMNS = columns_of(RunRow), columns_of(LinkCsvRow)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """Outcome of a run. ``document``: the content of ``--json``. ``exit_code``: that of ``ahbm-launch``.
+    """Outcome of a run. ``document``: the content of ``--json``. ``exit_code``: exit code of ``ahbm-launch``.
 
-    ``signal``: the signal that stopped the run, 0 for none. ``output``: for runs from Python, the last MiB of what
-    ``ahbm-launch`` prints besides the table: output of ranks, warnings, the failure with its traceback or report.
+    ``signal``: the signal that stopped the run; 0 if none did. ``output``: for runs from Python, the last MiB of the
+    text that ``ahbm-launch`` prints besides the table: output of ranks, warnings, the failure with traceback or report.
     """
 
     document: Document
@@ -124,36 +124,36 @@ class RunOutcome:
 
     @property
     def status(self) -> str:
-        """``ok``, ``failed`` or ``interrupted``."""
+        """The status of the run: ``ok``, ``failed`` or ``interrupted``."""
         return str(self.document["status"])
 
     @property
     def error(self) -> Document | None:
-        """The failure: ``kind``, ``rank``, ``message`` and others (``launcher.report.failure``); None without one."""
+        """The failure: ``kind``, ``rank``, ``message`` and further keys; None if the run has not failed."""
         found: Document | None = self.document["error"]
         return found
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 over the system and its results; None unless every rank ran to its end."""
+        """SHA-256 of the system and the simulated results; None unless every rank ran to its end."""
         found: str | None = self.document["digest"]
         return found
 
     @property
     def runs(self) -> list[Document]:
-        """The collectives that every rank completed: ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` and others."""
+        """The completed collectives, with ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` and further keys."""
         found: list[Document] = self.document["runs"]
         return found
 
     @property
     def ranks(self) -> list[Document]:
-        """The results of the ranks: ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` and others."""
+        """The results of the ranks, with ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` and further keys."""
         found: list[Document] = self.document["ranks"]
         return found
 
 
 def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
-    """Return the result document."""
+    """Return the result document of a run as plain data, the content of ``--json``."""
     system, sync = run.plan.system, outcome.sync
     document = ResultDocument(
         argv=argv,
@@ -193,12 +193,12 @@ def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
 
 
 def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
-    """Return the channels whose waits cost most host time, each with it in ns, from the broker's last message."""
+    """Return name and host time in ns of the channels whose waits cost most, from the broker's last message."""
     return outcome.last_sync.channels if outcome.last_sync else ()
 
 
 def digest(run: Run, outcome: Outcome) -> str | None:
-    """Return the SHA-256 over the system and its simulated results; None unless every rank ran to its end."""
+    """Return the SHA-256 of the system and the simulated results; None unless every rank ran to its end."""
     if not outcome.complete or outcome.cut_short:
         return None
     parts = [run.plan.canonical_text()]
@@ -209,7 +209,7 @@ def digest(run: Run, outcome: Outcome) -> str | None:
 
 
 def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
-    """Return an entry for each collective that every rank of its group has completed."""
+    """Return an entry for each collective that all ranks of the collective's group have completed."""
     by_rank = _usage(outcome)
     return [run_of(run, plan, _usage_of(run, by_rank)) for run in outcome.finished_runs()]
 
@@ -239,20 +239,20 @@ def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
 
 
 def iterations_of(of_ranks: Sequence[RunRecord]) -> list[tuple[int, int]]:
-    """Return the first start and the last end over all ranks, in ps, of each timed iteration of a collective. The span
-    includes the launch.
+    """Return the first start and the last end over all ranks, in ps, for each timed iteration of a collective. The
+    time between start and end includes the launch.
     """
     by_iteration = zip(*(record.spans_ps for record in of_ranks), strict=False)
     return [(min(start for start, _ in spans), max(end for _, end in spans)) for spans in by_iteration]
 
 
 def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
-    """Return the time of a row: the mean of its iterations."""
+    """Return the time of a row in ps: the mean duration of its iterations, which are (start, end) in ps."""
     return sum(end - start for start, end in iterations) / len(iterations)
 
 
 def mean_launch_ps(of_ranks: Sequence[RunRecord], iterations: Sequence[tuple[int, int]]) -> float:
-    """Return the time of an iteration before its first kernel starts and after its last one ends, on average."""
+    """Return the mean time in ps of an iteration before the first kernel starts and after the last kernel ends."""
     total_ps = 0
     by_iteration = zip(*(record.kernels_ps for record in of_ranks), strict=False)
     for (start_ps, end_ps), spans_ps in zip(iterations, by_iteration, strict=False):
@@ -265,7 +265,7 @@ def mean_launch_ps(of_ranks: Sequence[RunRecord], iterations: Sequence[tuple[int
 def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
     """Return the entry of one collective, from the records and counters of its ranks.
 
-    ``used``: counters of each rank; by default those of the records.
+    ``used``: counters of each rank; if empty, the counters in the records.
     """
     of_ranks = run.records
     first, system = of_ranks[0], plan.system
@@ -354,7 +354,7 @@ def check_writable(options: Options) -> None:
 
 
 def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Check that the file of each flag can be written, and is none of the ``inputs``, which the run reads.
+    """Check that each flag's file can be written, and that no file is one of ``inputs``, which the run reads.
 
     Raises:
         ConfigError: one line with the flag and the file.
@@ -393,7 +393,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def write(options: Options, document: Document) -> None:
-    """Write the result files that options name."""
+    """Write the files of ``--json``, ``--csv`` and ``--csv-links``, if these flags are given."""
     if options.json is not None:
         _replace(options.json, json.dumps(document, indent=1) + "\n")
     if options.csv is not None:
@@ -405,10 +405,10 @@ def write(options: Options, document: Document) -> None:
 def write_refusal(
     path: Path | None, argv: list[str], message: str, options: Options | None = None, kind: str = ConfigError.kind
 ) -> None:
-    """Write the result file of a run that was refused, or stopped before it began, if possible.
+    """Write the result file of a run that was refused, or stopped before its beginning, if possible.
 
-    ``options``: None for an invalid command line. ``kind``: of the failure. A file that the command line names twice is
-    not written: it may also be an input.
+    ``options``: None if the command line is invalid. ``kind``: kind of failure. If the command line names the file
+    twice, nothing is written, since the file may also be an input.
     """
     values = (word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in argv)
     if path is None or os.path.isdir(path) or sum(_is_same(path, Path(value)) for value in values) > 1:
@@ -435,7 +435,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _link_rows(document: Document) -> list[Document]:
-    """Return each link of each row, or of the whole run if there are no counters per row."""
+    """Return a CSV row for each link of each table row, or of the whole run if there are no counters per row."""
     whole = document["whole_run"]
     rows = document["runs"] if whole is None else [{**document, **whole}]
     return [{**row, **link} for row in rows for link in row["links"] or ()]

@@ -54,7 +54,7 @@ class EngineRow(Struct):
 
 
 class StackRow(Struct):
-    """The HBM stack that moved most bytes, present if its rate is near the limit of the PEs that use it."""
+    """The HBM stack that moved most bytes; present if the stack's rate is near the limit of the stack's PEs."""
 
     name: Annotated[str, no_time("The cube, such as sip0.cube0.")]
     GBps: Annotated[
@@ -69,7 +69,7 @@ class StackRow(Struct):
 
 
 class UsageRow(Struct, kw_only=True):
-    """Machine usage of a row, from counters; null if there are no counters per row, as in a script."""
+    """Machine usage of a row, from counters; values are null if there are no counters per row, as for a script."""
 
     link_payload_bytes: Annotated[float | None, no_time("Bytes of data over all links together, per iteration.")] = None
     link_wire_bytes: Annotated[
@@ -114,10 +114,10 @@ ROW_START, WITH_OUTAGES, AS_LEFT = "row start", "row start, outages as timed", "
 
 
 class RunEntry(UsageRow):
-    """Entry of ``runs``: a collective that every rank of its group has completed.
+    """Entry of ``runs``: a collective that all ranks of the collective's group have completed.
 
-    The keys describe the system completely, so that rows of several files can be put into one table, the conditions of
-    the measurement, and the spread of the iterations.
+    The keys describe the conditions of the measurement, the spread of the iterations, and the whole system, so that
+    rows of several files can be put into one table.
     """
 
     sips: Sips
@@ -176,11 +176,11 @@ class RunEntry(UsageRow):
 
 _LAST_COLUMNS = ("settings", "row", "state", "time_min_ns", "time_median_ns", "time_max_ns")
 _NO_COLUMNS = ("time_ps", "links", "kernel_time", "tlbs", "engines", "stack")
-"""Keys of an entry that are no columns of a table."""
+"""Keys that are no columns of a table."""
 
 
 def _table(name: str, own: type) -> type[Struct]:
-    """Make the row of a table: the columns of ``RunEntry``, then those of ``own``, then ``_LAST_COLUMNS``."""
+    """Return the type of a CSV row: columns of ``RunEntry``, then columns of ``own``, then ``_LAST_COLUMNS``."""
     entry, columns = (get_type_hints(each, include_extras=True) for each in (RunEntry, own))
     measured = [key for key in RunEntry.__annotations__ if key not in (*_LAST_COLUMNS, *_NO_COLUMNS)]
     fields = {key: entry[key] for key in measured}
@@ -191,7 +191,7 @@ def _table(name: str, own: type) -> type[Struct]:
 RunRow = _table("RunRow", UsageRow)
 """A row of ``--csv``."""
 LinkCsvRow = _table("LinkCsvRow", LinkRow)
-"""A row of ``--csv-links``: the traffic of a link in one direction, in a row of the table. In a run without rows, only
+"""A row of ``--csv-links``: traffic of a link in one direction during a row of the table. In a run without rows, only
 the columns of the system, the time and the link have values."""
 
 
@@ -203,7 +203,7 @@ class WholeRun(UsageRow):
 
 
 class LaunchRow(Struct):
-    """A launch on one rank."""
+    """A launch of kernels on one rank."""
 
     name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
     rank: Annotated[int, no_time("The SIP on which the launch ran.")]
@@ -231,7 +231,7 @@ class LaunchRow(Struct):
 
 
 class ChannelCost(Struct):
-    """A channel, and the host time of waiting for it."""
+    """A channel, and the host time that SIPs waited because of this channel."""
 
     name: Annotated[str, no_time("The channel, such as 0.E>1.W for the link from port E of SIP 0 to port W of SIP 1.")]
     wait_s: Annotated[float, host_time("How long SIPs waited because of the channel, summed over SIPs, in s.")]
@@ -326,7 +326,7 @@ To = Annotated[list[int], no_time("SIP, cube and PE that receive.")]
 
 
 class PairHeading(Heading, kw_only=True):
-    """First keys of a document about one pair: those of ``Heading``, and the two PEs."""
+    """First keys of a document about one pair: the keys of ``Heading``, and the two PEs."""
 
     src: From = field(name="from")
     dst: To = field(name="to")
@@ -356,7 +356,7 @@ class TransferSum(Struct):
 
 
 class TlbMisses(Struct):
-    """Time that PE_MMU adds to the first send; other sums assume that TLBs hold the pages."""
+    """Time that PE_MMU adds to the first send; all other sums assume that no TLB misses."""
 
     walk_ps: Annotated[int, simulated_time("Time of a page walk, which a TLB miss adds to a command, in ps.")]
     walks: Annotated[int, no_time("TLB misses of the first send; 0 if rings have no virtual addresses.")]
@@ -378,7 +378,7 @@ class ProbeDocument(PairHeading, kw_only=True):
 
 
 class SizePoint(Struct):
-    """One simulated size of a sweep. A size that needs several messages has no interval."""
+    """One simulated size of a sweep. The interval keys are left out if the size needs several messages."""
 
     bytes: Annotated[int, no_time("The size in bytes.")]
     messages: Annotated[int, no_time("The number of messages, sent back to back; all but the last one fill a slot.")]
@@ -413,7 +413,7 @@ class BoundRow(Struct):
 
 
 class OneAfterAnother(Struct):
-    """Rate of messages that are sent back to back, and its bounds."""
+    """Rate of messages that are sent back to back, and bounds on this rate."""
 
     bytes: Annotated[int, no_time("The size of each message in bytes: the largest size of one message.")]
     interval_ps: Annotated[float, simulated_time("The time between messages, in ps.")]
@@ -438,7 +438,7 @@ class SweepDocument(PairHeading, kw_only=True):
 
 
 class MatrixFacts(Struct):
-    """Times from the PEs of the rows to the PEs of the columns."""
+    """Matrix of transfer times, from the PE of each row to the PE of each column."""
 
     title: Annotated[str, no_time("The meaning of rows and columns.")]
     rows: Annotated[list[list[int]], no_time("SIP, cube and PE that send, one per row.")]
@@ -450,7 +450,7 @@ class MatrixFacts(Struct):
 
 
 class CheckedPair(Struct):
-    """A pair of a matrix whose time was simulated, too."""
+    """A pair of a matrix, with the time by terms and the simulated time."""
 
     src: From = field(name="from")
     dst: To = field(name="to")

@@ -18,19 +18,19 @@ MOST_LINKS = 8
 MOST_PARTS = 12
 MOST_PHASES = 16
 LEAST_SHOWN = 0.9
-"""If the rows take less than this fraction of the run's time, a line says so."""
+"""If the rows take less than this fraction of the run's time, a line states the fraction."""
 MOST_CHANGES = 8
 USUAL = ("load", "store", "math", "send", "recv")
-"""The usual commands that kernels wait for, in the order of columns; names of users' commands follow."""
+"""Built-in commands that kernels wait for, in the order of columns; columns of users' commands follow."""
 MOST_WAITS = 3
 """The most commands in the short line about waits of kernels."""
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 
 def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[str]:
-    """Yield the long form of the lines about a run: on its last row, or on the whole run without counters per row.
+    """Yield the long form of the lines about the last row, or about the whole run if there are no counters per row.
 
-    ``start``: how rows begin, as text. ``unshown``: what the model leaves out at busy edges, as text.
+    ``start``: text about the state in which rows begin. ``unshown``: text about effects that the model leaves out.
     """
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
@@ -62,13 +62,13 @@ def brief(document: Document, start: str = "", unshown: str = "") -> Iterator[st
 
 
 def unusual(document: Document) -> Iterator[str]:
-    """Yield lines that only some runs have: on late starts and outages."""
+    """Yield lines about late starts of kernels and outages of links; most runs have no such lines."""
     yield from _late(document.get("launches", []))
     yield from _outages(document.get("ranks", []))
 
 
 def engine_lines(document: Document) -> Iterator[str]:
-    """Yield a line on the use of PE_GEMM in the last row, or in the whole run."""
+    """Yield a line about the use of PE_GEMM in the last row, or in the whole run, if PE_GEMM ran."""
     rows, whole = document["runs"], document["whole_run"]
     row = whole if whole is not None else rows[-1] if rows else None
     if row is not None and row.get("engines") is not None:
@@ -93,7 +93,7 @@ def _brief_usage(row: Document, unshown: str) -> Iterator[str]:
 
 
 def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterator[str]:
-    """Yield a line on the busiest edge or link of all rows if it is so busy that the model leaves out effects."""
+    """Yield a line about the busiest edge or link of all rows, if so busy that the model leaves out effects."""
     share, name, row = _busiest([row for row in rows if row["links"] is not None] if whole is None else [whole])
     if beyond := _beyond(share, unshown):
         of_row = "the whole run: " if whole is not None else _of_row(rows, row)
@@ -101,14 +101,14 @@ def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterato
 
 
 def _busiest(rows: list[Document]) -> tuple[float, str, Document]:
-    """Return the utilisation of the busiest edge or link of all ``rows``, its name, and its row."""
+    """Return utilisation (0 to 1), name and row of the busiest edge or link of all ``rows``."""
     parts = [(row, part) for row in rows for part in ("link", "edge") if row[f"busiest_{part}"] is not None]
     found = ((row[f"busiest_{part}_utilisation"], f"{part} {row[f'busiest_{part}']}", row) for row, part in parts)
     return max(found, key=lambda each: each[0], default=(0, "", {}))
 
 
 def _beyond(share: float, unshown: str) -> str:
-    """Return, as text, what times leave out at an edge with utilisation ``share``; empty if that is low."""
+    """Return text about effects that times leave out at an edge with utilisation ``share``; empty below ``BUSY``."""
     return f": from {100 * BUSY:.0f} % on times leave out {unshown}" if unshown and share >= BUSY else ""
 
 
@@ -117,7 +117,7 @@ def _kernels(row: Document) -> str:
 
 
 def _of_row(rows: list[Document], row: Document | None = None) -> str:
-    """Return the start of a line about a row, by default the last one; empty if there is only one row."""
+    """Return the start of a line about ``row``, by default the last row; empty if there is only one row."""
     if len(rows) == 1:
         return ""
     several, row = len({each.get("algorithm") for each in rows}) > 1, row or rows[-1]
@@ -142,14 +142,14 @@ def _usage_lines(row: Document) -> Iterator[str]:
 
 
 def _stack(row: Document) -> Iterator[str]:
-    """Yield the rate of the HBM stack of a row and its limit, if the row has one."""
+    """Yield a line with rate and limit of a row's HBM stack, if the row has the key ``stack``."""
     if (stack := row.get("stack")) is not None:
         of_stack = f"{stack['GBps']:.0f} of {stack['published_GBps']:.0f} GB/s"
         yield f"HBM of {stack['name']} {of_stack}: {stack['bound']} [{', '.join(stack['keys'])}]"
 
 
 def _engines(engines: Document) -> str:
-    """Return the line about PE_GEMM: how busy it was, and where the time of its commands went."""
+    """Return the line about PE_GEMM: the fraction of busy time, and the time of commands by activity."""
     of_pes = "one PE" if engines["pes"] == 1 else f"{engines['pes']} PEs"
     busy, peak = (_percent(share) for share in (engines["busy"]["PE_GEMM"], engines["peak"]))
     parts = ", ".join(f"{_percent(share)} {name}" for name, share in engines["commands"].items())
@@ -198,7 +198,7 @@ def _late(launches: list[Document]) -> Iterator[str]:
 
 
 def _outages(ranks: list[Document]) -> Iterator[str]:
-    """Yield a line about each outage of each direction of a link: when, how long, and what was sent again."""
+    """Yield a line about each outage of a link's direction: begin, duration, and the packets that were sent again."""
     outages = [each for rank in ranks for each in rank.get("outages", [])]
     for each in outages[:MOST_LINKS]:
         what = f"link {each['link']} down at {format_exact_time_ps(each['at_ps'])}"
@@ -264,7 +264,7 @@ def _parts(parts: Iterable[TimePart], total_ps: int) -> Iterator[str]:
 
 
 def _folded(parts: Iterable[TimePart]) -> list[TimePart]:
-    """Merge parts with one name, and parts of edges at the same place on several SIPs; the largest first."""
+    """Merge parts of equal names, and parts of corresponding edges of several SIPs; return the largest part first."""
     found: dict[str, TimePart] = {}
     sips: dict[str, set[str]] = {}
     for part in parts:
@@ -293,7 +293,7 @@ def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
 
 
 def _rest(rows: list[Document], end_ps: int) -> Iterator[str]:
-    """Yield lines about the part of the run that the explanation of its last row does not cover."""
+    """Yield lines about the part of the run that the explanation of the last row does not cover."""
     if len(rows) > 1:
         yield f"this explains the last of {len(rows)} rows; --json has all"
     rows_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)

@@ -1,6 +1,6 @@
 """Page of all fields of result files, for ``ahbm-launch --list fields``.
 
-The page is generated from the record types of the files (``sipsim.core.fields``); this module lists only the files.
+The page is generated from the record types of the files (see ``sipsim.core.fields``), which this module lists.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ handle of the PE. On chips of tiles the columns of cube and PE are x and y of th
 
 
 class DocumentPage(NamedTuple):
-    """A kind of result file. ``written_by``: command and flag; ``record``: type of the document or of a line."""
+    """A kind of result file. ``written_by``: command and flag, or file name; ``record``: type of document or line."""
 
     written_by: str
     about: str
@@ -65,7 +65,7 @@ DOCUMENTS = (
 
 
 def page() -> str:
-    """Return the page as Markdown, without the last newline."""
+    """Return the page as Markdown, without a final newline."""
     sections = [line for document in DOCUMENTS for line in _section(document)]
     return "\n".join([HEAD, *sections, *_oplog()]).rstrip("\n")
 

@@ -1,4 +1,4 @@
-"""Table on standard output, with the columns of nccl-tests. Each row is printed as soon as all ranks completed it."""
+"""Table on standard output, with the columns of nccl-tests. A row is printed when all ranks completed the row."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
@@ -18,7 +18,7 @@ from sipsim.collectives.reduction import NO_OP
 from sipsim.core.dtypes import DTYPES
 
 HBM = "hbm_controller"
-"""The kind of memory that models DRAM rows."""
+"""The kind of HBM model that includes DRAM rows."""
 
 MOST_LINES = 5
 """The most lines below the table, without ``-v`` or ``--explain``."""
@@ -28,7 +28,7 @@ _SPREAD = ("min", "median", "max")
 
 
 class Table:
-    """Table of one run. ``write`` takes lines without line ends; ``verbose``: all lines, and one line per rank."""
+    """Table of one run. ``write`` prints a line without line end; ``verbose``: print all lines, and one per rank."""
 
     def __init__(self, run: Run, write: Callable[[str], None], verbose: bool = False) -> None:
         self._run = run
@@ -42,7 +42,7 @@ class Table:
     def note(self, outcome: Outcome) -> None:
         """Write the rows of the collectives that every rank has completed so far.
 
-        The rows of a script are written at the end of the run, after its results are compared.
+        The rows of a script are written at the end of the run, after the comparison of results.
         """
         if self._run.job.script is None:
             plan, more = self._run.plan, outcome.finished_runs()[self._rows :]
@@ -113,7 +113,7 @@ def _rank(rank: dict[str, Any]) -> str:
 
 
 def _start(runs: list[dict[str, Any]], run: Run) -> str:
-    """Return how rows begin, as text; empty if it makes no difference."""
+    """Return a text about the machine's state at the start of rows; empty if the state has no effect on times."""
     parts, job = run.plan.resolved.components, run.job
     states = {each["state"] for each in runs}
     empty = [*(["TLBs empty"] if parts.pe_mmu else []), *(["HBM rows closed"] if parts.hbm.kind == HBM else [])]
@@ -128,7 +128,7 @@ def _start(runs: list[dict[str, Any]], run: Run) -> str:
 
 
 def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[str]:
-    """Return all lines but the last: algorithm, what bounds the run, launch; then other lines, up to ``MOST_LINES``."""
+    """Return the short form without the last line: algorithm, busiest parts, launch; others up to ``MOST_LINES``."""
     first, *others = _about(document, run) or [""]
     lines = [
         *([first] if first else []),
@@ -144,7 +144,7 @@ def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[
 
 
 def _notes(document: dict[str, Any], run: Run) -> list[str]:
-    """Return all lines of the long form, except those on launches and the last one."""
+    """Return the lines of the long form, except lines about launches and the last line."""
     return [
         *_about(document, run),
         *_differing(document, run),
@@ -158,7 +158,7 @@ def _unshown(run: Run) -> str:
 
 
 def _about(document: dict[str, Any], run: Run) -> list[str]:
-    """Return the lines of the chip kind about the run: the algorithm first."""
+    """Return lines about the run that the chip kind provides; the first line names the algorithm."""
     ran = {each["algorithm"] for each in document["runs"]}
     return kind_of(run.plan.resolved).notes(run.job, run.plan, ran)
 
@@ -193,10 +193,10 @@ Launch = dict[str, Any]
 
 
 def launch_lines(launches: Sequence[Launch], ended: int, with_collectives: bool) -> Iterator[str]:
-    """Yield a line for each kind of launch: the equal launches of all ranks.
+    """Yield a line for each kind of launch: launches of one name on the same PEs, on all ranks.
 
-    ``ended``: the number of launches, including those that are not in ``launches``. ``with_collectives``: also list
-    launches of collectives, which have rows.
+    ``ended``: the number of all launches, of which ``launches`` may contain only a part. ``with_collectives``: also
+    list launches of collectives, which have rows.
     """
     kinds: dict[tuple[str, str], list[Launch]] = {}
     for each in launches:
@@ -211,7 +211,7 @@ def launch_lines(launches: Sequence[Launch], ended: int, with_collectives: bool)
 
 
 def _line(name: str, pes: str, equal: Sequence[Launch]) -> str:
-    """Return the line of equal launches: name, ranks, number, PEs, duration, and commands of the kernels."""
+    """Return the line about launches of one kind: name, ranks, number, PEs, duration, and commands of the kernels."""
     times_ns = [each["end_ns"] - each["start_ns"] for each in equal]
     ranks = sorted({each["rank"] for each in equal})
     on = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
@@ -223,7 +223,7 @@ def _line(name: str, pes: str, equal: Sequence[Launch]) -> str:
 
 
 def _overhead(equal: Sequence[Launch], times_ns: Sequence[float]) -> str:
-    """Return the mean time of a launch in which no kernel runs, as text; empty if there is none."""
+    """Return text with the mean time of a launch during which no kernel runs; empty if this time is 0."""
     kernels_ns = sum((each["kernels_end_ns"] or 0) - (each["kernels_start_ns"] or 0) for each in equal)
     mean_us = (sum(times_ns) - kernels_ns) / 1000 / len(equal)
     return f", {mean_us:.3f} us of it before and after all its kernels" if mean_us * len(equal) > 5e-7 else ""

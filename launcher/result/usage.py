@@ -11,15 +11,15 @@ from sipsim.records.report import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
 Bound = Callable[[int], StackBound | None]
-"""Bandwidth limit of PEs that use the given number of slices of an HBM stack; None: no limit is known."""
+"""Function from a number of HBM slices in use to the bandwidth limit of the PEs that use these; None if unknown."""
 
 
 def row_usage(
     of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = (), bound: Bound = lambda _slices: None
 ) -> UsageRow:
-    """Return the machine usage of a row whose iterations take ``time_ps``, per iteration.
+    """Return the machine usage per iteration, for a row whose iterations take ``time_ps`` ps on average.
 
-    ``of_ranks``: the counters of each of ``ranks``, by default of all ranks.
+    ``of_ranks``: the counters of each rank in ``ranks``; if ``ranks`` is empty, of all ranks.
     """
     by_rank = list(zip(ranks or range(len(of_ranks)), of_ranks, strict=True))
     iterations = of_ranks[0].iterations or 1
@@ -52,7 +52,7 @@ def row_usage(
 
 
 def _stack(by_rank: Sequence[tuple[int, Usage]], time_ps: float, bound: Bound) -> StackRow | UnsetType:
-    """Return the HBM stack that moved most bytes, if its rate is near its limit."""
+    """Return the HBM stack that moved most bytes if the stack's rate is near its limit; else UNSET."""
     used = [(each.stack.nbytes, -rank, each.stack) for rank, each in by_rank if each.stack is not None]
     if not used or not time_ps:
         return UNSET
@@ -84,7 +84,7 @@ def _engines(used: Sequence[EngineUse]) -> EngineRow:
 
 
 def _sums(terms: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sum per name, the largest first."""
+    """Return the sum of each name's values in ``terms``, the largest sum first."""
     total: dict[str, int] = {}
     for each in terms:
         for name, ps in each.items():
@@ -110,8 +110,8 @@ def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
 
 
 def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]:
-    """Return fractions of the time of all kernels by the command that they waited for, the largest first; last, the
-    fraction after their end.
+    """Return fractions of the time of all kernels, by name of the command that kernels waited for, the largest first.
+    The last entry, ``ended``, is the fraction of time after the kernels' ends.
     """
     if not whole_ps:
         return {}
@@ -128,5 +128,5 @@ def _part(ps: float, of_ps: float) -> float:
 
 
 def _per(count: int, iterations: int) -> float | int:
-    """Return the mean per iteration, as an integer if it is whole."""
+    """Return the mean of a count per iteration, as an integer if the mean is whole."""
     return count // iterations if count % iterations == 0 else count / iterations

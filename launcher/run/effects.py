@@ -16,7 +16,7 @@ UNREAD = "no part that ran reads it"
 
 
 def note_effects(run: Run, outcome: Outcome) -> None:
-    """Add the config changes without effect, and a line about them, to the outcome of a complete run."""
+    """Add the config changes that had no effect, and a notice that lists the changes, to a complete run's outcome."""
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
     reads = run.plan.system.resolved.reads
@@ -32,7 +32,7 @@ def note_effects(run: Run, outcome: Outcome) -> None:
 
 
 def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
-    """Return the chip's reasons why values that were read had no effect, by path."""
+    """Return reasons, by key path, why values that were read had no effect; the chip kind gives the reasons."""
     plan = run.plan
     ran = {each.records[0].algorithm for each in outcome.finished_runs()}
     ranks = outcome.ranks.values()
@@ -42,7 +42,7 @@ def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
 
 
 def _shown(found: Sequence[Change], changes: Sequence[Change], why: Mapping[Path, str]) -> Iterator[str]:
-    """Yield texts for the changes in ``found``: one text for a whole section or variant whose changes are all in it."""
+    """Yield texts for the changes in ``found``; if these include all changes of a section or variant, only one text."""
     files = {shown_path(file): name for name, file in variants().items()}
     for name in dict.fromkeys(files[each.origin] for each in changes if each.origin in files):
         if all(each.path in why for each in changes if files.get(each.origin) == name):

@@ -24,7 +24,7 @@ USUAL_RERUNS = 2
 
 
 def check_explain(run: Run) -> None:
-    """Check that ``--explain`` is possible for this run.
+    """Check that ``--explain`` and ``--explain-reruns`` are possible for this run.
 
     Raises:
         ConfigError: one line with the reason and what to do.
@@ -51,7 +51,7 @@ def check_explain(run: Run) -> None:
 def note_explanations(outcome: Outcome, run: Run) -> None:
     """Add the explanation of each row, or of a run without rows, to the outcome of a successful run.
 
-    If the records of ranks cannot be read, add a trouble.
+    If the records of ranks cannot be read, a line is added to ``outcome.troubles``.
     """
     if outcome.error is not None or not outcome.complete:
         outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
@@ -71,7 +71,7 @@ def note_explanations(outcome: Outcome, run: Run) -> None:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Disable the garbage collector: histories are large and have no cycles."""
+    """Disable the garbage collector in the body of the ``with``: histories are large and have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -82,10 +82,10 @@ def _without_collections() -> Iterator[None]:
 
 
 def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -> None:
-    """Rerun with each of the changes that save most by the critical path; note what each saves in the last row.
+    """Rerun with each change that saves most on the critical path; record how much time each saves in the last row.
 
-    ``left_s``: returns the seconds that ``--timeout`` leaves, None without a limit. A signal that stops a rerun is
-    noted in ``outcome``, whose results stay.
+    ``left_s()`` returns the seconds that ``--timeout`` leaves, None without a limit. If a signal stops a rerun, the
+    signal is stored in ``outcome``, whose results stay.
     """
     explanation = outcome.explanations[-1] if outcome.explanations else None
     if explanation is None:
@@ -105,14 +105,14 @@ def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -
 
 
 def _reruns(options: Options) -> int:
-    """Return the number of reruns. A script, which may have side effects, is rerun only on request."""
+    """Return the number of reruns; 0 by default for a script, since scripts may have side effects."""
     if options.explain_reruns is not None:
         return options.explain_reruns
     return USUAL_RERUNS if options.script is None else 0
 
 
 def _last_time_ps(outcome: Outcome) -> int:
-    """Return the longest iteration of the last row, which is the explained one; without rows, the end of the run."""
+    """Return the longest iteration of the last row, which is the explained row, or the end of a run without rows."""
     runs = outcome.finished_runs()
     return max(end_ps - start_ps for start_ps, end_ps in iterations_of(runs[-1].records)) if runs else _end_ps(outcome)
 
@@ -122,7 +122,7 @@ def _end_ps(outcome: Outcome) -> int:
 
 
 def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
-    """Rerun with a change, without output and files; a line says why a rerun failed. None: the change is refused."""
+    """Rerun with a change, without output and files; print why a rerun failed. Returns None if a check refuses it."""
     changed = options.changed(
         **{name: getattr(Options, name) for name, flag in FLAGS.items() if flag.alone},
         settings=(*options.settings, *change.settings),

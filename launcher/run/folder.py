@@ -1,9 +1,9 @@
 """Folder of a resumable run (``--run-dir``, ``--resume``): the command line of the run and the packet logs of its SIPs.
 
-``run.json`` contains schema, version, argv, cwd, the digest of ``Join``, how often the run was ``started``, and its
-``status``: ``running`` during the run, then ``ok``, ``failed`` or ``interrupted``. All states but ``ok`` can be
-resumed. ``lock`` is locked with ``flock`` while any process of the run lives on this host, and contains the launcher's
-pid. SIPs write packet logs into the same folder.
+``run.json`` contains schema, version, argv, cwd, the run's digest, how often the run was ``started``, and ``status``:
+``running`` during the run, then ``ok``, ``failed`` or ``interrupted``. A run with any status but ``ok`` can be resumed.
+``lock`` contains the launcher's pid and is locked with ``flock`` while any process of the run lives on this host. SIPs
+write packet logs into the same folder.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ LONGEST_FILE = 2**20
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of ``run.json``."""
+    """Content of ``run.json``; see the module's docstring."""
 
     schema: int
     version: str
@@ -43,7 +43,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """The locked folder of a run. Created by :meth:`begin` or :meth:`resume`, released by :meth:`close`."""
+    """Locked folder of a run, created by :meth:`begin` or :meth:`resume` and released by :meth:`close`."""
 
     def __init__(self, folder: Path, flag: str) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class RunFolder:
 
     @classmethod
     def begin(cls, folder: Path, argv: list[str], run: Run) -> "RunFolder":
-        """Create the folder, or use an empty one.
+        """Create ``folder``, or use an existing empty folder, for a new run.
 
         Raises:
             ConfigError: one line, if the folder is not empty, cannot be written, or its file system is full.
@@ -88,7 +88,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, folder: Path, run: Run) -> "RunFolder":
-        """Resume the run of a folder.
+        """Lock and check the folder of an earlier run, to resume this run.
 
         Raises:
             ConfigError: one line, if the run is active, system or script has changed, or files cannot be written.
@@ -168,10 +168,10 @@ def check_new(folder: Path) -> None:
 
 
 def read(folder: Path, opened: Folder | None = None) -> SavedRun:
-    """Return the saved run of a folder, which the caller may have ``opened``.
+    """Return the saved run of ``folder``; ``opened`` is the same folder if the caller has opened the folder.
 
     Raises:
-        ConfigError: one line, if there is no saved run, or it cannot be resumed.
+        ConfigError: one line, if there is no saved run, or the saved run cannot be resumed.
     """
     path = folder / RUN_FILE
     try:
@@ -196,10 +196,10 @@ def read(folder: Path, opened: Folder | None = None) -> SavedRun:
 
 
 def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
-    """Return the options of the run in ``folder``, with the output options of ``argv``; change to its working folder.
+    """Return the options of the run in ``folder`` with the output options of ``argv``; change to the run's ``cwd``.
 
     Raises:
-        ConfigError: one line, for other options in ``argv``, and as :func:`read`.
+        ConfigError: one line, if ``argv`` contains other options, or :func:`read` fails.
     """
     for name, flag in given_options(argv).items():
         if name not in FLAGS or not FLAGS[name].resumed:
@@ -221,7 +221,7 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
 
 
 def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
-    """Check that the prepared run equals the saved one.
+    """Check that the prepared run has the digest of the saved run.
 
     Raises:
         ConfigError: one line, if system, algorithm or script has changed.
@@ -239,7 +239,7 @@ def _opened(folder: Path, flag: str) -> Folder:
 
 
 def _locked(folder: Folder, flag: str) -> int:
-    """Open and lock the lock file; return its descriptor, which forks of this process inherit, and so the lock."""
+    """Open and lock the lock file; return the descriptor. Forks of this process inherit descriptor and lock."""
     path = folder.path / LOCK_FILE
     try:
         lock = folder.open(LOCK_FILE, os.O_RDWR | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""Preparation of a run: from options to a checked plan and job; a mistake is one line. No process is started."""
+"""Preparation of a run: from options to a checked plan and job. No process is started."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ from sipsim.records.job import Job, JobRequest, Recording
 
 
 def resolve(options: Options | Namespace) -> Resolved:
-    """Return the config: the files with every flag applied.
+    """Return the config: the config files, changed by the flags of ``options``.
 
     Raises:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
@@ -62,7 +62,7 @@ def resolve(options: Options | Namespace) -> Resolved:
 
 
 def overrides_of(options: Options | Namespace) -> list[Override]:
-    """Return the config changes of flags.
+    """Return the config changes that the flags of ``options`` make.
 
     Raises:
         ConfigError: for a ``--set`` that cannot be read, or a key that two flags set.
@@ -78,7 +78,7 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
 
 
 def _value_of(flag: Flag, value: Any) -> object:
-    """Return the value to which a flag sets its config key; None: the key is not set."""
+    """Return the value to which a flag sets its config key; None if the flag does not set the key."""
     if flag.sets == ALGORITHM:
         return _one_algorithm(value)
     return list(value) if isinstance(value, tuple) else value
@@ -105,7 +105,7 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
 
 
 def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
-    """Return a config change with the outages of the config and those of ``--fault``."""
+    """Return a config change with the outages of the config and the outages of ``--fault``."""
     try:
         more = [parse_outage(spec) for spec in specs]
     except BadFault as error:
@@ -115,7 +115,7 @@ def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
 
 
 def _with_jitter(resolved: Resolved, seed: int) -> Override:
-    """Return a config change with the seed of jitter; refuse chips without jitter."""
+    """Return a config change with the seed of jitter; raise ConfigError for a chip without jitter."""
     if "jitter" not in kind_of(resolved).Params.__struct_fields__:
         chip = resolved.topology.system.chip
         raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; chips of tiles do, such as --chip wormhole")
@@ -126,7 +126,7 @@ def prepare(options: Options) -> Run:
     """Return the run of these options, with its plan and its job.
 
     Raises:
-        ConfigError: for everything that is known to fail before it starts.
+        ConfigError: if the run is known to fail before any process starts.
     """
     resolved = resolve(options)
     kind = kind_of(resolved)
@@ -177,7 +177,7 @@ PS_PER_BYTE = 17
 PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
 LONGEST_PS = LONGEST_TIME_S * PS_PER_S
-"""A collective takes about the sum of these terms; random faults are spread over it."""
+"""A collective takes about the sum of the first three terms; random faults are spread over at most ``LONGEST_PS``."""
 ONE_HOST = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
 STAYS_THERE = "what ranks record stays on their machines when they are started by hand (ahbm-broker, --engine manual)"
 
@@ -226,7 +226,7 @@ def check_flags(options: Options) -> None:
 
 
 def check_verification(options: Options, argv: list[str], resolved: Resolved) -> None:
-    """Check the flags of verification, which some chips do not support.
+    """Check ``--verify-data`` and ``--check-invariants``, which some chips do not support.
 
     Raises:
         ConfigError: one line with the flag and what to do.
@@ -244,7 +244,7 @@ def check_verification(options: Options, argv: list[str], resolved: Resolved) ->
 
 
 def unverified(options: Options, resolved: Resolved) -> list[str]:
-    """Return a line if ``--no-verify-data`` has no effect."""
+    """Return a list with one line if ``--no-verify-data`` is given without effect; else an empty list."""
     if options.verify_data or kind_of(resolved).verifies:
         return []
     return [f"--no-verify-data has no effect: chip {resolved.topology.system.chip} has no second pass"]
@@ -267,10 +267,10 @@ def check_system(options: Options, n_sips: int) -> None:
 
 
 def faults_of(run: Run) -> tuple[str, ...]:
-    """Return all faults of ``--fault``, with random ones drawn.
+    """Return the specs of all faults of ``--fault``; random faults are drawn here.
 
     Raises:
-        ConfigError: for an impossible fault.
+        ConfigError: if a fault cannot happen in this run.
     """
     options, plan = run.options, run.plan
     faults: list[Fault] = []
@@ -290,7 +290,7 @@ def faults_of(run: Run) -> tuple[str, ...]:
 
 
 def span_ps(plan: RunPlan, job: Job) -> int:
-    """Return the estimated simulated time of a run, for random faults; a guess for scripts."""
+    """Return an estimate of a run's simulated time in ps, over which random faults are spread; for scripts, a guess."""
     row = plan.n_rows * DTYPES[job.dtype].itemsize
     once = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
@@ -299,7 +299,7 @@ def span_ps(plan: RunPlan, job: Job) -> int:
 
 
 def _is_beyond(fault: Fault, limit_ps: int | None) -> bool:
-    """Whether a fault at a simulated time is after the end. Faults of hosts and of the launcher are at wall times."""
+    """Whether a fault at a simulated time is after ``limit_ps``; faults of hosts and the launcher have wall times."""
     is_simulated = fault.kind not in (*HOST_KINDS, "launcher")
     return is_simulated and limit_ps is not None and fault.at_ps >= limit_ps
 
@@ -322,9 +322,9 @@ def _check_address(address: str) -> None:
 
 
 def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
-    """Return a line for each fault of a SIP that was too late. ``ends_ps``: end of each rank of a successful run.
+    """Return a line for each SIP fault that was too late. ``ends_ps``: by rank, the end in ps of a successful run.
 
-    The engine reports late faults of other processes.
+    The engine reports late faults of the broker, the launcher and hosts.
     """
     found = []
     for spec in options.faults:
@@ -337,9 +337,9 @@ def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
 
 
 def users_error(error: BaseException) -> ConfigError | None:
-    """Return the error as one line with its line of code, if a user's module that defines a part of the run raised it.
+    """Return ``error`` as one line with the line of code, if a user's module that defines a part of the run raised it.
 
-    None for errors of the simulator.
+    The result is None if the error is the simulator's.
     """
     users = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
     if not users:

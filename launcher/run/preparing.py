@@ -21,7 +21,7 @@ NO_FOLDER = "the working directory no longer exists; change to one that does"
 
 
 class StoppedEarly(Exception):
-    """Stop of a command before its run. ``reason``: a kind of failure; ``signum``: the signal, 0 for none."""
+    """A command was stopped before its run. ``reason``: kind of failure; ``signum``: the signal, 0 after a timeout."""
 
     def __init__(self, reason: str, message: str, signum: int) -> None:
         super().__init__(message)
@@ -30,8 +30,8 @@ class StoppedEarly(Exception):
 
 
 class Unfinished(Exception):
-    """Limited code was interrupted. ``reason``: why the run must end, empty if user code took too long. ``place``: the
-    line of user code, empty if none ran.
+    """Code with a time limit was interrupted. ``reason``: why the run must end; empty if user code took too long.
+    ``place``: file and line of user code; empty if no user code ran.
     """
 
     def __init__(self, text: str, reason: str, place: str) -> None:
@@ -48,7 +48,7 @@ class _Stop(Halt):
 def limited(
     signals: StopSignals, options: Options, always: bool = False, base: FrameType | None = None
 ) -> Iterator[None]:
-    """Interrupt user code in the body that does not return in time, or when the run must end.
+    """Interrupt user code in the body of the ``with`` if a call does not return in time, or if the run must end.
 
     ``always``: interrupt any code, not only of users, when the run must end. ``base``: the frame that calls the
     limited code; by default that of the ``with`` statement.
@@ -94,10 +94,10 @@ def limited(
 
 @contextlib.contextmanager
 def preparing(options: Options, timeout_s: float | None) -> Iterator[None]:
-    """Limit the preparation of a run, which is in the body.
+    """Limit the time of user code in the body of the ``with``, which prepares a run.
 
     Raises:
-        ConfigError: if user code does not return, or would end this process.
+        ConfigError: if user code does not return in time.
         StoppedEarly: after a signal, or after ``--timeout``.
     """
     place, base = "", sys._getframe(2)

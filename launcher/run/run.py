@@ -52,11 +52,11 @@ LONGEST_SOCKET_NAME = "/broker.launcher"
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
 OBJECTS_WITH_EXPLAIN = 300_000
-"""Larger, since the records of ``--explain`` stay until the end: visiting them repeatedly would double their time."""
+"""Larger, since the records of ``--explain`` stay until the end: repeated visits would double the time of records."""
 
 
 def checked(options: Options, argv: list[str]) -> Run:
-    """Return the checked run of these options; with ``--resume``, the resumed run. No process is started.
+    """Return the run of ``options`` after all checks; with ``--resume``, the resumed run. No process is started.
 
     Raises:
         ConfigError: if a check finds that the run cannot start.
@@ -96,14 +96,14 @@ def run_checked(
     show: Callable[[Document], None] = lambda _document: None,
     on_record: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> RunOutcome:
-    """Execute the result of :func:`checked`; failures are in the outcome, and only requested files are left behind.
+    """Execute the result of :func:`checked`; return failures in the outcome, and write only requested files.
 
     ``on_record`` is called whenever a rank has completed a collective. ``show`` is called with the document before
-    messages are printed and files are written. A folder of ``--run-dir`` gets its final status only after that, so that
-    the run can be resumed if the launcher is killed before. ``started_s``: start of the command, monotonic clock.
+    messages are printed and files are written. The folder of ``--run-dir`` gets the final status last, so that the run
+    can be resumed if the launcher is killed earlier. ``started_s``: start of the command on the monotonic clock.
 
     Raises:
-        ConfigError: before any start, if this host lacks resources, or a folder cannot be used.
+        ConfigError: before any process starts, if this host lacks resources, or a folder cannot be used.
     """
     options = run.options
     check_limits(options.engine, options.mail, run.plan)
@@ -141,7 +141,7 @@ def run_checked(
 
 
 def _show(show: Callable[[Document], None], document: Document, outcome: Outcome, options: Options) -> None:
-    """Show the table, within limits: the table calls an algorithm's ``reference``, which is user code."""
+    """Show the table, with a time limit: the table calls an algorithm's ``reference``, which is user code."""
     try:
         with StopSignals(None) as signals, limited(signals, options):
             show(document)
@@ -179,7 +179,7 @@ def _run_folder(run: Run, argv: list[str]) -> RunFolder | None:
 
 
 def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
-    """Execute the run with its engine and check its data; return the outcome. Random faults are already drawn."""
+    """Execute the run by its engine, check the data, and return the outcome. Random faults must be drawn already."""
     options = run.options
     gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
     predictor = partial(Forecaster, run, run.started_s) if run.job.script is None else None
@@ -235,7 +235,7 @@ def _apart_from_output(options: Options) -> AbstractContextManager[object]:
 
 
 def process_start_s() -> float:
-    """Return the start time of this process, on the monotonic clock; if the kernel does not provide it, now.
+    """Return the start time of this process on the monotonic clock, or the present time if the kernel gives none.
 
     psutil is too coarse: it uses the boot time, which Linux gives in whole seconds.
     """

@@ -1,4 +1,4 @@
-"""Facts for a run's supervisor, besides the broker's messages, and the commands that it returns. Plain data."""
+"""Facts that a run's supervisor handles, besides the broker's messages, and the supervisor's commands. Plain data."""
 
 import signal
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from sipsim.records.dump import SipDump
 
 
 class HostSpec(NamedTuple):
-    """A requested host. ``name``: for messages; empty if all SIPs run on this host.
+    """A requested host. ``name``: name in messages; empty if all SIPs run on this host. ``slots``: the most ranks.
 
-    ``is_named``: whether ``name`` is the real host name; if not, the agent reports that.
+    ``is_named``: whether ``name`` is the real host name; if not, the agent reports the real name.
     """
 
     name: str = ""
@@ -23,14 +23,14 @@ class HostSpec(NamedTuple):
 
 
 class HostJoined(NamedTuple):
-    """A host is ready to start SIPs. ``name``: its host name."""
+    """A host is ready to start SIPs. ``name``: the real host name; empty if already known."""
 
     host: int
     name: str = ""
 
 
 class HostGone(NamedTuple):
-    """A host or its agent is lost. ``kind``: that of the failure. ``can_return``: another agent can start there."""
+    """A host or its agent is lost. ``kind``: kind of the failure. ``can_return``: whether another agent can start."""
 
     host: int
     kind: str
@@ -61,13 +61,13 @@ class BrokerListens(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The latest samples of processes, by rank (None: the broker); processes without a sample are left out."""
+    """Processes were sampled. ``states``: by rank (None: the broker), without processes that could not be sampled."""
 
     states: Mapping[int | None, ProcessState]
 
 
 class Position(NamedTuple):
-    """Reply to ``RequestPosition``: the position of the code of a rank; ``dump`` is None without an answer, ``why``."""
+    """Reply to ``RequestPosition``: the rank's position in its code. ``dump``: None if unknown, for reason ``why``."""
 
     rank: int
     dump: SipDump | None
@@ -75,11 +75,11 @@ class Position(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed."""
+    """One turn of the run loop has passed, so deadlines must be checked."""
 
 
 class Start(NamedTuple):
-    """Start this incarnation of a rank on a host."""
+    """Command: start incarnation ``incarnation`` of a rank on a host."""
 
     host: int
     rank: int
@@ -87,44 +87,44 @@ class Start(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """Kill the process of a rank."""
+    """Command: kill the process of a rank on a host."""
 
     host: int
     rank: int
 
 
 class RequestPosition(NamedTuple):
-    """Request the position of a rank's code from its process; the reply is ``Position``."""
+    """Command: request from a rank's process its position in its code; the reply is ``Position``."""
 
     rank: int
 
 
 class Revive(NamedTuple):
-    """Start another agent on a host."""
+    """Command: start another agent on a host."""
 
     host: int
 
 
 class Fail(NamedTuple):
-    """The run has failed. ``with_log``: report the last log lines of the error's rank, or else of the broker."""
+    """Command: let the run fail. ``with_log``: add the last log lines of the error's rank, or of the broker if None."""
 
     error: RunError
     with_log: bool = False
 
 
 class LogLine(NamedTuple):
-    """A line for standard error."""
+    """Command: print a line on standard error."""
 
     text: str
 
 
 Fact = HostJoined | HostGone | ProcessEvent | ServerGone | BrokerListens | Sampled | Position | Tick
 Command = Start | Kill | RequestPosition | Revive | Message | Fail | LogLine
-"""A ``Message`` is sent to the broker."""
+"""Command of the supervisor; a command that is a ``Message`` is sent to the broker."""
 
 
 def describe_exit(status: int) -> str:
-    """Return how a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.ProcessExited`."""
+    """Return a text for an exit; ``status`` as in :class:`launcher.processes.fork_server.ProcessExited`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"
@@ -132,7 +132,7 @@ def describe_exit(status: int) -> str:
 
 
 def status_facts(status: int) -> FoundFacts:
-    """Return how a process exited, for the result file."""
+    """Return the signal or exit code of an exit, as keys of the result file; ``status`` as in ``describe_exit``."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return {"signal": known.get(-status, str(-status))}

@@ -17,9 +17,9 @@ END_S = 5.0
 
 
 class FaultInjector:
-    """Injector of the faults of a run: those of the broker at simulated times, others at wall times since ``began_s``.
+    """Injector of a run's faults: broker faults at simulated times, other faults at wall times since ``began_s``.
 
-    ``on_host(kind, host)`` disconnects or kills an agent; returns whether it could.
+    ``on_host(kind, host)`` disconnects or kills the agent of ``host``, and returns whether the agent was reached.
     """
 
     def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool], began_s: float) -> None:
@@ -36,7 +36,7 @@ class FaultInjector:
         return self._broker_ps is not None
 
     def due(self, now_s: float) -> list[Fault]:
-        """Return the faults that are due and have not been returned before."""
+        """Return the wall-time faults that are due at ``now_s`` and that no earlier call has returned."""
         since_ps = (now_s - self._began_s) * PS_PER_S
         found = [fault for fault in self._by_wall if fault.at_ps <= since_ps]
         del self._by_wall[: len(found)]
@@ -56,7 +56,7 @@ class FaultInjector:
         return is_due
 
     def unfired(self, now_s: float, end_ps: int) -> list[str]:
-        """Return a line for each fault that was too late for a run that ended now, at ``end_ps`` of simulated time."""
+        """Return a line for each fault whose time the run did not reach; the run ended now, at simulated ``end_ps``."""
         lines = []
         if self._broker_ps is not None:
             late = "" if self._broker_ps >= end_ps else ", before every SIP was known to have reached its time"
@@ -75,7 +75,7 @@ class FaultInjector:
                 log(f"fault {fault}: the agent of {fault.host} cannot be reached")
 
     def close(self) -> None:
-        """Wait for the programs that disconnect hosts; kill slow ones."""
+        """Wait for the programs that disconnect hosts; kill a program that runs longer than ``END_S``."""
         for process in self._cutting:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)

@@ -1,4 +1,4 @@
-"""Output of a run's processes: printed line by line with the rank, copied to ``--log-dir``, its tail kept for failures.
+"""Output of a run's processes: printed line by line with the rank, copied to ``--log-dir``, last lines saved for errors.
 
 Processes write to files in the run's private folder (output from other hosts is appended there); this module reads the
 files as they grow.
@@ -31,12 +31,12 @@ MOST_CRASH_LINES = 128
 
 
 def log_file(rank: int | None) -> str:
-    """Return the name of a process's log in ``--log-dir``; None: the broker's."""
+    """Return the file name in ``--log-dir`` for the log of a rank, or of the broker if ``rank`` is None."""
     return f"{process_name(rank)}.log" if rank is None else f"rank-{rank}.log"
 
 
 def prepare_log_dir(folder: Path, n_sips: int) -> None:
-    """Create the folder and an empty log for each rank, readable by the owner only; old logs are truncated.
+    """Create the folder, and an empty log for the broker and each rank, readable by the owner only.
 
     Raises:
         ConfigError: one line with the file that cannot be written.
@@ -99,7 +99,7 @@ class _Log:
         return new
 
     def lines(self, new: bytes, to_the_end: bool) -> list[str]:
-        """Return the lines that ``new`` completes; at the end, also an unfinished line."""
+        """Return the lines that ``new`` completes, and an unfinished last line if ``to_the_end``."""
         data = self._partial + new
         cut = len(data) if to_the_end or len(data) - data.rfind(b"\n") > LONGEST_LINE else data.rfind(b"\n") + 1
         self._partial = data[cut:]
@@ -132,7 +132,7 @@ class Logs:
         self._logs[rank].host = host
 
     def forward(self, to_the_end: bool = False) -> None:
-        """Print and copy new output; at the end, also an unfinished line."""
+        """Print and copy new output of all processes, and unfinished last lines if ``to_the_end``."""
         for rank, log in self._logs.items():
             while new := log.new_bytes():
                 self._copy(rank, new)
@@ -157,7 +157,7 @@ class Logs:
         return crash_place(self._logs[rank].crash)
 
     def _show(self, rank: int | None, log: _Log, lines: list[str]) -> None:
-        """Print lines with the rank on standard error; of the broker, only warnings of refused connections."""
+        """Print lines on standard error, with the rank; of the broker's log, print only warnings."""
         if rank is None:
             for line in lines:
                 if line.startswith(f"{BROKER_NAME}: "):

@@ -41,7 +41,7 @@ class PositionRequests:
         self._pending.append(_Pending(frozenset(ranks), now_s + ANSWER_S, on_answers))
 
     def note(self, rank: int, text: str) -> None:
-        """Record an answer; a text that is no dump of that rank is ignored."""
+        """Record an answer of ``rank``; a text that is no dump of this rank is ignored."""
         try:
             dump = dump_from_text(text)
         except BadFrame:

@@ -16,7 +16,7 @@ Slots = int | None
 def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
     """Return the host index of each rank at the start of a run, in blocks of consecutive ranks.
 
-    Hosts without a limit share the ranks that exceed the slots of the others.
+    Hosts without a limit share the ranks that exceed the slots of the hosts with a limit.
 
     Raises:
         ValueError: if there are more ranks than slots.
@@ -39,8 +39,8 @@ def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
 
 
 def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Counter[int]) -> int | None:
-    """Return the new host of a rank whose host is lost: that with most free slots, then fewest ranks, then the lowest
-    index; None without hosts.
+    """Return the new host of a rank whose host is lost: the host with the most free slots, then with the fewest ranks,
+    then with the lowest index; None if ``living`` is empty.
     """
 
     def emptiness(host: int) -> tuple[float, int, int]:
@@ -53,7 +53,7 @@ def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Cou
 
 @dataclass
 class Host:
-    """State of a host. ``joined``: can start SIPs now. ``agent_restarting``: waits for another agent."""
+    """State of a host. ``joined``: SIPs can start there now. ``agent_restarting``: a new agent is being started."""
 
     index: int
     name: str
@@ -71,9 +71,9 @@ class Host:
 
 @dataclass
 class Rank:
-    """State of a rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed.
+    """State of a rank and of its process. ``kill_reason``: kind and message of the failure, if the process is killed.
 
-    ``rejoining``: it was restarted and has not joined yet. ``quiet``: time that the process has spent since its last
+    ``rejoining``: the rank was restarted and has not joined yet. ``quiet``: timer of the process since its last
     progress.
     """
 
@@ -96,7 +96,7 @@ class Rank:
             self.is_dead, self.pid = False, pid
 
     def is_now(self, incarnation: int, pid: int) -> bool:
-        """Whether this process is the rank's current one."""
+        """Whether the process with this incarnation and pid is the rank's current process."""
         return incarnation == self.incarnation and pid == self.pid
 
     def next_incarnation(self, now_s: float) -> None:
@@ -106,7 +106,7 @@ class Rank:
         self.start_sent, self.result_received, self.rejoining, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
-        """Update the rank by its state in a message of the broker."""
+        """Update the rank's state from ``sip``, the SIP's entry in a ``Sync`` of the broker."""
         if sip.incarnation != self.incarnation:
             return
         self.last = sip
@@ -135,12 +135,12 @@ class Rank:
 
 
 def missing(ranks: list[Rank], sync: Sync | None) -> list[Rank]:
-    """Return the ranks that have not joined, by the broker's last message."""
+    """Return the ranks that have not joined according to ``sync``, the broker's last answer; all ranks if None."""
     return [rank for rank in ranks if sync is None or sync.sips[rank.number].state == "joining"]
 
 
 def join_status(ranks: list[Rank], waiting: list[Rank]) -> str:
-    """Return a text about which ranks have joined, and which, ``waiting``, have not."""
+    """Return a text that lists the ranks that have joined and the ranks that have not, which are ``waiting``."""
     joined = ", ".join(str(rank.number) for rank in ranks if rank not in waiting)
     absent = ", ".join(f"{rank.number}{rank.host.on}" for rank in waiting)
     return f"joined {joined or 'none'} of {len(ranks)}; missing: {absent}"
@@ -151,7 +151,7 @@ EXPLAIN_S = 3.0
 
 
 class LostConnections:
-    """Lost connections of one run, between ranks or to the broker, that no exit of a process explains so far."""
+    """Lost connections of one run, between ranks or to the broker, which no known exit of a process explains."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
@@ -163,7 +163,7 @@ class LostConnections:
             self._until_s.setdefault(lost, clock_s + EXPLAIN_S)
 
     def overdue(self, clock_s: float) -> PeerLost | None:
-        """Remove and return the first lost connection without an explanation in time; remove all explained ones."""
+        """Remove explained connections; remove and return the first connection that stayed unexplained too long."""
         found = None
         for lost, until_s in list(self._until_s.items()):
             explained = self._is_explained(lost)
@@ -178,12 +178,12 @@ class LostConnections:
         return any(end.incarnation != incarnation or end.is_dead or end.kill_reason for end, incarnation in ends)
 
     def _may_be_explained(self, lost: PeerLost) -> bool:
-        """Whether one of the two ranks has lost the broker, too: the outcome of that explains their connection."""
+        """Whether one of the two ranks has also lost the broker, since the rank's exit may then soon be known."""
         others = (each for each in self._until_s if each != lost and each.rank == each.peer)
         return any(each.rank in (lost.rank, lost.peer) for each in others)
 
     def describe(self, lost: PeerLost, state: ProcessState | None) -> tuple[str, FoundFacts]:
-        """Return message and facts of a lost connection, to a peer or the broker. ``state``: the rank's process."""
+        """Return message and facts of a lost connection. ``state``: sample of the rank's process; None if unknown."""
         end, other = self._ranks[lost.rank], self._ranks[lost.peer]
         facts: FoundFacts = {"host": end.host.name}
         if end is not other:

@@ -16,7 +16,7 @@ def _no_progress() -> Progress:
 class Run:
     """Options, system (``plan``) and work (``job``) of a run.
 
-    ``scratch_dir``: private folder for sockets, logs and recorded data. ``started_s``: start of the command, monotonic.
+    ``scratch_dir``: private folder for sockets, logs and recorded data. ``started_s``: monotonic time of the start.
     """
 
     options: Options

@@ -1,4 +1,4 @@
-"""Signals and timeout of a run: Ctrl-C, SIGTERM and ``--timeout`` stop the run, SIGUSR1 requests its state.
+"""Signals and timeout of a run: Ctrl-C, SIGTERM and ``--timeout`` stop the run, SIGUSR1 requests the run's state.
 
 A signal handler only records the reason and wakes the loop, so no message is lost. A second Ctrl-C raises
 :class:`StoppedAtOnce`. Outside the main thread, where Python handles no signals, only the timeout stops a run.
@@ -25,20 +25,20 @@ SAID = {"interrupted": "interrupted by Ctrl-C", "terminated": "terminated by a s
 FORCE_AFTER_S = 1.0
 ALARM_S = 0.5
 LEAST_ALARM_S = 0.01
-"""The shortest period of alarms: shorter ones leave no time for the interrupted code."""
+"""The shortest period of alarms: a shorter period leaves no time for the interrupted code."""
 OnAlarm = Callable[[FrameType | None], None]
 
 
 class ForcedStop(Halt):
-    """The run must stop, and its code does not poll: raised in the main thread, in any code that runs there."""
+    """The run must stop, and user code does not poll: raised in the main thread, in any code that runs there."""
 
 
 class StoppedAtOnce(Halt):
-    """A second Ctrl-C: stop without waiting for the end of current work."""
+    """A second Ctrl-C was pressed: the launcher stops without waiting for the end of current work."""
 
 
 class StopSignals:
-    """Stop signals of a run; a context manager around the run. ``signum``: the signal that stops it, 0 for none."""
+    """Stop signals of a run, as a context manager. ``signum``: the signal that stopped the run; 0 if none has."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -81,9 +81,9 @@ class StopSignals:
         self._wake.close()
 
     def force_interrupt(self, every_s: float, on_alarm: OnAlarm) -> None:
-        """Call ``on_alarm`` every ``every_s`` seconds, 0: never, with the running frame: for user code in this process.
+        """Call ``on_alarm`` with the running frame every ``every_s`` seconds; 0 ends the calls.
 
-        ``on_alarm`` may raise :class:`ForcedStop`, which ends code that does not poll; see :attr:`is_overdue`.
+        ``on_alarm`` may raise :class:`ForcedStop` to end user code that does not poll; see :attr:`is_overdue`.
         """
         if not self._handles:
             return
@@ -96,7 +96,7 @@ class StopSignals:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the run should have ended ``FORCE_AFTER_S`` ago, so that its code does not poll."""
+        """Whether the run should have ended ``FORCE_AFTER_S`` ago, which shows that the running code does not poll."""
         if self.reason() is None:
             return False
         now_s = time.monotonic()
@@ -110,13 +110,13 @@ class StopSignals:
         return self._wakeup.fileno()
 
     def drain(self) -> None:
-        """Empty the descriptor; call it before :meth:`reason`, so that no signal is missed."""
+        """Empty the descriptor; must be called before :meth:`reason`, so that no signal is missed."""
         with contextlib.suppress(BlockingIOError):
             self._wakeup.recv(4096)
 
     def reason(self) -> str | None:
-        """Return why the run must end now: ``interrupted``, ``terminated`` or ``timeout``; None to continue. Makes no
-        system call, since it is called between any two messages.
+        """Return why the run must end now: ``interrupted``, ``terminated`` or ``timeout``; None if the run continues.
+        This method makes no system call, since the engines call it between any two messages.
         """
         if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._noted = "timeout"
@@ -148,7 +148,7 @@ class StopSignals:
 
 
 def is_debugged(frame: FrameType | None) -> bool:
-    """Whether a debugger traces this thread or is at its prompt, so that time passes without progress."""
+    """Whether a debugger traces this thread or waits at a prompt, so that time passes without progress."""
     if sys.gettrace() is not None:
         return True
     while frame is not None:
@@ -159,7 +159,7 @@ def is_debugged(frame: FrameType | None) -> bool:
 
 
 ENDS = ((os, "_exit"), (posix, "_exit"), (os, "execv"), (posix, "execv"), (os, "execve"), (posix, "execve"))
-"""Functions that end or replace the process, under both names; other such functions call these."""
+"""Functions that end or replace the process, in ``os`` and ``posix``; other functions with this effect call these."""
 
 
 @contextlib.contextmanager

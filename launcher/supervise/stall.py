@@ -14,11 +14,11 @@ STEP_S = 2.0
 
 
 class IdleTimer:
-    """Timer of a process without progress, from periodic samples of the process.
+    """Timer of the seconds that a process has spent without progress, from periodic samples of the process.
 
-    Counts the time of ``ProcessState.spent_since``, so that a loaded host does not shorten a deadline for a process
-    that computes. ``step_s``: the most time that counts between two samples, since after a longer gap this process was
-    suspended. ``waited_s``: how long the process has waited for a processor since its last progress.
+    The timer adds ``ProcessState.spent_since``, so that a loaded host does not shorten the deadline of a process that
+    computes. ``step_s``: the most seconds that count between two samples: after a longer gap, the launcher itself was
+    suspended. ``waited_s``: seconds that the process has waited for a processor since its last progress.
     """
 
     def __init__(self, step_s: float = STEP_S) -> None:
@@ -43,9 +43,9 @@ class IdleTimer:
 def note_samples(
     timers: Mapping[int | None, IdleTimer], states: Mapping[int | None, ProcessState], clock_s: float
 ) -> None:
-    """Add the samples of several processes, by rank (None: the broker).
+    """Add samples to the timers of several processes, by rank (None: the broker). ``clock_s``: the present time.
 
-    A process without a sample, such as a process that was started by hand, is measured by the clock.
+    A process without a sample, such as a manually started process, counts all time as spent.
     """
     unknown = ProcessState("", 0.0, 0.0, clock_s)
     for rank, timer in timers.items():
@@ -57,7 +57,7 @@ BLIND_AFTER_S = 2.5
 """Checks are made every second; after a longer gap, the launcher itself was suspended."""
 EVERY_S = 1.0
 CHECKS = 4
-"""The least number of checks within the shortest deadline, so that it is not exceeded by much."""
+"""The least number of checks within the shortest deadline, so that no deadline is exceeded by much."""
 
 
 class Watchdog:
@@ -66,7 +66,7 @@ class Watchdog:
     :meth:`note_sync` and :meth:`warning` are pure: they use only what the caller passes. The other methods read the
     clock and process states, and print to standard error.
 
-    ``now_s``: start time. ``at_the_end``: print the last state too. ``deadline_s``: shortest timeout of the run.
+    ``now_s``: monotonic start time. ``at_the_end``: print the last state, too. ``deadline_s``: the run's least timeout.
     """
 
     def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:
@@ -94,18 +94,18 @@ class Watchdog:
             del self._pids[rank]
 
     def rank_states(self) -> dict[int, str]:
-        """Return the last known states of the ranks' processes, as text."""
+        """Return the last known state of each rank's process, as text for the user."""
         return {rank: state.description for rank, state in self.states.items() if rank is not None}
 
     def request(self) -> None:
-        """Request a print of the state, as soon as the broker has sent it."""
+        """Request that the state of synchronisation is printed, as soon as the broker has sent the state."""
         self._requested = True
         self._next_s = 0.0
 
     def check(self, remote: Mapping[int | None, ProcessState], silent_s: Mapping[str, float]) -> bool:
         """Check the processes if a check is due; return whether the caller must send ``SyncRequest`` to the broker.
 
-        ``remote``: processes on other hosts. ``silent_s``: see :meth:`warning`.
+        ``remote``: samples of processes on other hosts, by rank. ``silent_s``: see :meth:`warning`.
         """
         now_s = time.monotonic()
         if now_s < self._next_s:
@@ -118,7 +118,7 @@ class Watchdog:
         return True
 
     def note(self, sync: Sync) -> None:
-        """Handle the broker's answer, or its last state when the run ends."""
+        """Handle a ``Sync``: the broker's answer to a request, or the last state when the run ends."""
         log_if(self.note_sync(sync, time.monotonic()))
         if sync.last:
             self._last = explanation(sync)
@@ -144,9 +144,9 @@ class Watchdog:
     def warning(
         self, states: Mapping[int | None, ProcessState], now_s: float, silent_s: Mapping[str, float] = {}
     ) -> str | None:
-        """Return a warning, if one is due. ``states``: samples of processes, on any host.
+        """Return a warning if a stall is found or is over, else None. ``states``: samples of processes on all hosts.
 
-        ``silent_s``: silent hosts, and for how many seconds; the states of their processes are unknown.
+        ``silent_s``: seconds of silence by host name, for hosts whose processes cannot be sampled.
         """
         before, self.states = self.states, states
         asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
@@ -176,7 +176,7 @@ class Watchdog:
         return f"moves again after {still_s:.1f} s" if was_reported else None
 
     def _suspects(self, sync: Sync | None, now_s: float) -> list[str]:
-        """Return lines about processes that may cause the stall. ``sync``: the broker's answer, None without one."""
+        """Return lines about processes that may cause the stall. ``sync``: None if the broker does not answer."""
         stopped = [
             (rank, pid) for rank, pid in self._pids.items() if rank in self.states and self.states[rank].is_stopped
         ]
@@ -202,6 +202,6 @@ def log(what: str) -> None:
 
 
 def log_if(what: str | None) -> None:
-    """Print a message of the launcher unless it is None."""
+    """Print a message of the launcher on standard error, unless ``what`` is None."""
     if what is not None:
         log(what)

@@ -1,9 +1,9 @@
-"""Supervisor: reacts to exits of processes, losses of hosts and deadlines. Pure: facts and times in, commands out.
+"""Supervisor: decides on restarts and failures. Pure: facts and times are arguments, commands are returned.
 
-The first exit is the cause of a failure. While ``--max-restarts``, the budget of the whole run, lasts, a lost rank is
-restarted as its next incarnation, on its host or on the emptiest living host; the broker is notified first. Without
-budget, or if the broker or the launcher's fork server exits, the run fails. A process that does not join or progress in
-time counts as hung. The broker reports errors of the simulation.
+The first exit is the cause of a failure. A lost rank is restarted as the next incarnation, on the same host or on the
+emptiest living host, up to ``--max-restarts`` times per run; the broker is notified first. If no restart is left, or if
+the broker or the launcher's fork server exits, the run fails. A process that does not join or progress in time counts
+as hung. The broker reports errors of the simulation.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ LONGEST_STEP_S = 1.0
 
 
 class Supervisor:
-    """Supervisor of one run, until ``over``. ``folder``: the working folder, for paths in messages."""
+    """Supervisor of one run. ``hosts``: by node rank. ``folder``: working folder, to shorten paths in messages."""
 
     def __init__(
         self, n_sips: int, options: Options, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
@@ -79,11 +79,11 @@ class Supervisor:
 
     @property
     def over(self) -> bool:
-        """Whether the broker has finished, or the time for its last messages has passed."""
+        """Whether the broker has finished the run, or the time for the broker's last messages has passed."""
         return self.finished or (self._give_up_s is not None and self._clock_s >= self._give_up_s)
 
     def failed(self) -> None:
-        """Record that the run has failed: no more restarts, and ``GRACE_S`` for messages in flight."""
+        """Record that the run has failed: restart nothing, and wait ``GRACE_S`` for messages in flight."""
         self._failing = True
         if self._give_up_s is None:
             self._give_up_s = self._clock_s + GRACE_S
@@ -91,7 +91,7 @@ class Supervisor:
     # --- facts ---
 
     def handle(self, fact: Fact, now_s: float) -> list[Command]:
-        """Handle one fact, known at ``now_s`` on a monotonic clock; return commands."""
+        """Handle one fact, which is known since ``now_s`` (monotonic clock); return commands for the run loop."""
         self._advance(now_s)
         match fact:
             case ProcessEvent():
@@ -156,7 +156,7 @@ class Supervisor:
                 return self._fail("process_died", rank, f"{what} cannot be started{where}: {event.why}")
 
     def _runs_on(self, host: int, rank: int | None) -> bool:
-        """Whether a rank is on this host; an agent's events of ranks that have moved to another host are dropped."""
+        """Whether a rank runs on ``host``; the caller drops an agent's events of ranks that moved to another host."""
         return host == LAUNCHER_HOST or any(r.number == rank for r in self.ranks if r.host.index == host)
 
     def _started(self, event: ProcessStarted) -> list[Command]:
@@ -179,7 +179,7 @@ class Supervisor:
         return self._died(event)
 
     def _may_have_reported(self, number: int | None, status: int) -> bool:
-        """Whether a process with this exit has sent its result, or, if it has not joined, the reason of its exit."""
+        """Whether a process with exit code ``status`` may have sent a result or, before joining, the exit's reason."""
         has_joined = number is None or (self._began and not self.ranks[number].rejoining)
         return status == 0 or (status > 0 and not has_joined)
 
@@ -321,7 +321,7 @@ class Supervisor:
         return self._fail("not_joined", late[0].number, why, facts, True, detail)
 
     def _lost_connection(self, lost: PeerLost) -> list[Command]:
-        """Handle a lost connection that nothing explains: restart a rank that has lost the broker, or fail."""
+        """Handle an unexplained lost connection: restart a rank that has lost the broker, or let the run fail."""
         rank, has_lost_broker = self.ranks[lost.rank], lost.rank == lost.peer
         message, facts = self._lost_connections.describe(lost, self._states.get(lost.rank))
         if has_lost_broker and self._may_restart() and rank.pid is not None:
@@ -359,7 +359,7 @@ class Supervisor:
         return [*failed, Lost(rank.number, "hung")]
 
     def _stuck(self) -> list[Command]:
-        """Fail if the broker answers no ``SyncRequest``, or a SIP sends no result at the end."""
+        """Let the run fail if the broker answers no ``SyncRequest``, or a SIP sends no result at the end."""
         limit_s = self._options.progress_timeout_s
         if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
@@ -371,7 +371,7 @@ class Supervisor:
         return []
 
     def _ends(self) -> None:
-        """Restart the deadline for results: it counts from the last result, or from the end of the simulation."""
+        """Restart the deadline for results, which runs from the last result or from the end of the simulation."""
         self._is_ending = True
         for rank in self.ranks:
             rank.quiet.moved()
