@@ -183,7 +183,7 @@ class Registry(Generic[Thing]):
         raise UnknownName(text + how)
 
     def loaded(self, name: str) -> Thing | None:
-        """Return the definition called ``name``; None if no imported module defines ``name``.
+        """Return the definition called ``name``; None if no built-in or imported module defines ``name``.
 
         Use this for names in messages between processes: a message must not cause a user's code to run.
         """

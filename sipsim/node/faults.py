@@ -14,7 +14,7 @@
     link:0.E@30us:50us   the link at port E of SIP 0 goes down at 30 us, and resumes 50 us later
 
 ``@join`` in place of a time means before the SIP joins. A fault of a SIP applies to the first process of the SIP;
-``kill:2@30us#1`` applies to incarnation 1. ``--resume`` starts a new incarnation of every SIP.
+``kill:2@30us#1`` applies to incarnation 1. ``--resume`` starts a new incarnation of every SIP; no other fault repeats.
 """
 
 import itertools

@@ -5,7 +5,7 @@ as (rank, number), whose end starts the span; number 0 is the start of the run, 
 span in which a kernel is blocked; a wait ends when its cause ends. So the chain of causes from any span reaches time 0
 without a gap, across SIPs too.
 
-Spans are numbered when they end, even if spans are not stored: packets carry the number of the span that sent them, and
+Spans are numbered at their ends, even if spans are not stored: packets carry the number of the span that sent them, and
 a replay after a crash compares the packets' bytes.
 
 ``waited_ps`` always counts the time that kernels wait, in ps, by PE and by the name of the span that ended the wait.

@@ -125,7 +125,7 @@ def _direction_hint(wrong: Sequence[Wait], folder: str) -> str:
 
 
 def _sent_elsewhere_hint(dumps: Sequence[SipDump], roots: Sequence[Wait]) -> str:
-    """Return a hint on a PE from which PEs wait to receive, and which has sent unread messages to another PE."""
+    """Return a hint on a PE whose messages other PEs wait for, and which has sent unread messages elsewhere."""
     senders = {wait.local.peer for wait in roots if wait.task.op == "recv"}
     queues = [queue for dump in dumps for queue in dump.queues]
     by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues if queue.tx_base_pa}
