@@ -122,7 +122,7 @@ class MemoryStore:
         return first | (address & _OFFSET_MASK)
 
     def pages(self) -> Iterator[tuple[int, bytearray]]:
-        """Yield all pages that were written, as (canonical address, content)."""
+        """Yield all existing pages, as (canonical address, content)."""
         found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
         for first, content in found.items():
             for page, data in content.pages.items():
