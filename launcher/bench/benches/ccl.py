@@ -34,7 +34,7 @@ slices. These are whole chunks, and more than a relay has in flight. The longer 
 CALL_BYTES = 128 * KIB
 """Bytes of data whose simulation takes as long as the simulation of an empty call with its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
-"""Links of the published Blackhole collectives, which ran at 25 GB/s: 8192 B take 341 ns."""
+"""Link preset for the published Blackhole collectives, of which the links ran at 25 GB/s: 8192 B take 341 ns."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_w
 
 
 class EthBandwidth(Bench[Case]):
-    """Bench with rows ``per_direction``: payload in GB/s in the sender's loop, from first send to last freed buffer.
+    """Bench with rows ``per_direction``: payload in GB/s over a sender's loop, from first send to last freed buffer.
 
     The receiver is an Ethernet core or a worker.
     """

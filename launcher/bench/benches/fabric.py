@@ -84,7 +84,7 @@ def all_on_mesh(rows: int, columns: int) -> list[Workers]:
     """Return the flows on a mesh where a worker of every chip multicasts to all others: along the chip's row, and
     through the chip's column along each other row.
 
-    As a router cannot forward one packet in two directions, each direction of each row has a flow.
+    A packet follows a single path, so each direction of each row has a flow.
     """
     found: list[Workers] = []
     for row in range(rows):
@@ -348,7 +348,7 @@ class LatencyCase(Case):
 
 
 class FabricLatency(Bench[LatencyCase]):
-    """Bench with rows in ns on an idle fabric: ``mean_round_trip``; ``per_hop``, the same divided by the hops;
+    """Bench with rows in ns on an idle fabric: ``mean_round_trip``; ``per_hop``, the round trip divided by the hops;
     ``net_avg_round_trip_1_hop_each_way``, the round trip minus the receiver's time; ``slope_per_hop``, the increase per
     hop from round trips over 1 hop to round trips over more hops.
     """
@@ -426,7 +426,7 @@ MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 @dataclass(frozen=True)
 class MuxCase(Case):
-    """Case of ``fabric-mux``. A mux has ``channels`` + ``headers`` channels, the latter for packets without payload."""
+    """Case of ``fabric-mux``. ``channels``: mux channels for packets. ``headers``: for packets without payload."""
 
     headers: int = 0
     slots: int = 8

@@ -19,7 +19,7 @@ from sipsim.core.errors import SimulationError
 BF16 = DTYPES["bf16"]
 ROW_BYTES = TILE * BF16.itemsize
 PARTS = {"all_reduce": ("reduce_scatter", "all_gather")}
-"""The operations of which another operation consists."""
+"""The operations that make up a composite operation."""
 FIRST_NS, SLOWEST_NS_PER_BYTE, LEAST_NS = 20_000, 8, 200_000
 """Start of the first operation in ns; each next start is ``LEAST_NS`` + bytes * ``SLOWEST_NS_PER_BYTE`` later."""
 

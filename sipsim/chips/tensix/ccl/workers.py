@@ -161,7 +161,7 @@ class Worker:
 
     @property
     def adds(self) -> bool:
-        """Whether a packet has several operands."""
+        """Whether any packet has several operands, so that the worker needs an adder."""
         return any(len(packet.reads) > 1 for packet in self.packets)
 
     @property
