@@ -264,7 +264,7 @@ class Outcome:
         )
 
     def _note_mismatch(self) -> None:
-        """Add a failure if ranks disagree on a collective; this replaces a failure that the mismatch may have caused."""
+        """Add a failure if ranks disagree on a collective; this replaces failures that the mismatch may have caused."""
         calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:
