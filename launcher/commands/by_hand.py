@@ -60,7 +60,7 @@ def broker_main(argv: list[str] | None = None) -> int:
         print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
         return ConfigError.exit_code
     os.environ[TICKETS] = folder
-    # If a flag is given twice, the last one counts: the user's.
+    # If a flag is given twice, the last value counts, which is the user's value.
     return cli.main(["--engine", "manual", "--join-timeout", str(JOIN_TIMEOUT_S), *arguments])
 
 

@@ -69,7 +69,7 @@ class EventLimit(StopSignals):
         return sum(member.session.engine.events for member in self._engine.members)
 
     def reason(self) -> str | None:
-        # Called between any two messages. Counting visits every SIP, so it is done once per as many calls.
+        # Called between any two messages. Counting visits all n SIPs, and is therefore done at every n-th call only.
         self._calls += 1
         if self._noted is None and self._engine and self._calls % len(self._engine.members) == 0:
             self._noted = "terminated" if self._events > self._left else None

@@ -119,7 +119,7 @@ def sweep(plan: ProbePlan, sizes: list[int], **heading: Any) -> SweepDocument:
 
 def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     slots = min(plan.ipcq.n_slots, MOST_SLOTS)
-    # The first round fills the ring, in the second its credits may meet; later rounds repeat.
+    # The first round fills the ring; in the second round, credits of the first may meet; later rounds repeat.
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
     interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
     point = _point(size, 1, ProbeRun(plan, [size]).received_ps[0])

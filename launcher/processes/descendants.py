@@ -83,7 +83,7 @@ def end_all(find: Callable[[], list[int]]) -> list[int]:
 
 
 def end_session(session: int) -> None:
-    """End all processes of a session, such as those of a killed server."""
+    """End all processes of the session with id ``session``, such as the processes of a killed fork server."""
     end_all(lambda: running(pid for pid in _all_pids() if _session_of(pid) == session))
 
 

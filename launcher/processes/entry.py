@@ -1,7 +1,7 @@
 """Process entry of the fork servers: runs the broker or a SIP in a forked process.
 
-The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
-once, before it forks SIPs. Orders are plain data.
+The launcher's server inherits the plan through fork. An agent's server gets a ticket, and makes the plan from this
+ticket once, before the first fork. Orders are plain data.
 """
 
 import os
@@ -73,7 +73,7 @@ def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None
 
 
 def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
-    """Return the order that starts a SIP; ``environ`` is added to the environment of its process."""
+    """Return the order that starts a SIP; ``environ`` is added to the environment of the SIP's process."""
     return {"spec": spec, "environ": environ}
 
 

@@ -294,7 +294,7 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid:
     # SIGCONT rather than SIGKILL: the server must clean up, even if it is stopped.
     set_parent_death_signal(owner_pid, signal.SIGCONT)
     set_process_name("server")
-    # Children inherit this: a new child may get the signal before it has set its handler.
+    # Children inherit this: a new child may get the signal before the child has set a handler.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     os.setsid()
     try:
@@ -312,7 +312,7 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid:
 
 
 class _Serving:
-    """The server's side of a fork server; ``turn`` is one turn of its loop."""
+    """The server's side of a fork server; ``turn`` is one turn of the server's loop."""
 
     def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
         self._control = control

@@ -66,7 +66,7 @@ def processes_needed(n_sips: int, mail: str) -> int:
 
 
 def process_limits() -> Mapping[str, int]:
-    """Return how many processes each limit allows, by name of the limit: the user's limit, and those of cgroups."""
+    """Return how many processes each limit allows, by name: the user's limit, and the limits of cgroups."""
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
     for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):

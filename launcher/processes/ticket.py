@@ -101,13 +101,13 @@ def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> 
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file atomically; only its owner can read it."""
+    """Write ``text`` to a file atomically; only the owner can read the file."""
     with Folder(path.parent, is_checked=False) as folder:
         folder.write(path.name, text.encode())
 
 
 def read_private(path: Path) -> str:
-    """Read a file with secrets.
+    """Return the content of a file with secrets, as written by :func:`write_private`.
 
     Raises:
         ConfigError: if the file cannot be read, belongs to another user, or is readable by others.

@@ -85,7 +85,7 @@ class ErrorFile(ErrorFacts):
 
 
 class FinishedRun(NamedTuple):
-    """A completed collective. ``ranks``: its group. ``records``, ``runs``: each rank's record, and its number there."""
+    """A completed collective. ``ranks``: the group. ``records``, ``runs``: record and index on each rank."""
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]
@@ -153,7 +153,7 @@ class RunError(Struct, frozen=True):
 
 
 class LongReport(NamedTuple):
-    """File for ``--log-dir`` with the details that a failure summarises. ``what``: its content, for messages."""
+    """File for ``--log-dir`` with the details that a failure summarises. ``what``: the content in words."""
 
     file: str
     text: str
@@ -264,7 +264,7 @@ class Outcome:
         )
 
     def _note_mismatch(self) -> None:
-        """Add a failure if ranks disagree on a collective; this replaces a failure that the mismatch may have caused."""
+        """Add a failure if ranks disagree on a collective; this replaces failures that the mismatch may have caused."""
         calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:
@@ -343,7 +343,7 @@ class Outcome:
             self.notices.append(f"{message}; with --check-invariants this is an error")
             return
         _, cube, pe = unread[0].receiver
-        # Objects in JSON, not the arrays that named tuples would be.
+        # JSON objects; named tuples would become JSON arrays.
         rings: list[Any] = [each._asdict() for each in unread]
         facts: FoundFacts = {"cube": cube, "pe": pe, "direction": unread[0].receiver_direction, "unread": rings}
         self.fail(RunError(IpcqUnreadMessages.kind, unread[0].receiver[0], message, facts=facts))

@@ -1,4 +1,4 @@
-"""Output of a run's processes: printed line by line with the rank, copied to ``--log-dir``, last lines saved for errors.
+"""Output of a run's processes: printed line by line with the rank, copied to ``--log-dir``, last lines for errors.
 
 Processes write to files in the run's private folder (output from other hosts is appended there); this module reads the
 files as they grow.

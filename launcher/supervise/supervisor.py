@@ -341,7 +341,7 @@ class Supervisor:
         limit_s = self._options.progress_timeout_s
         running = [self.ranks[sip.rank] for sip in sync.sips if sip.state in ("starting", "running")]
         quiet = {rank.number for rank in running if rank.quiet.quiet_s > limit_s and rank.runs_as_known(sync)}
-        # Twice in a row, since once may mean that the broker was suspended.
+        # A rank must be quiet in two answers in a row: a single quiet answer may mean that the broker was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
         # The position of the code is requested first, since the process is killed afterwards.
         return [RequestPosition(rank) for rank in hung]
