@@ -17,11 +17,11 @@ _OPERATION = {SCALE: "mul", BIAS: "add"}
 
 
 class EpilogueStep(NamedTuple):
-    """EpilogueStep of a composite command's epilogue: an operation of PE_MATH on finished sums in the PE (ADR-0014).
+    """Step of a composite command's epilogue: an operation of PE_MATH on finished sums in the PE (ADR-0014).
 
     A step is element-wise in the accumulator's type; the result of the last step is cast to the type of the output.
-    ``name``: :data:`SCALE` by ``value``, :data:`BIAS` with the row of ``dtype`` at physical ``address``, or one of
-    :data:`PLAIN`.
+    ``name`` is :data:`SCALE` (multiply by ``value``), :data:`BIAS` (add the row of ``dtype`` at physical ``address``),
+    or a name in :data:`PLAIN`.
     """
 
     name: str
@@ -69,8 +69,8 @@ def _step(text: str) -> EpilogueStep:
 
 
 def perform(steps: tuple[EpilogueStep, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:
-    """Return the output of type ``out`` for sums of type ``dtype``. ``bias``: by index of the step, the bias of each
-    column.
+    """Return the output, of type ``out``, of the epilogue for ``sums`` of type ``dtype``. ``bias`` maps the index of a
+    bias step to its array of one value per column.
     """
     for index, step in enumerate(steps):
         other: tuple[Any, ...] = ()
@@ -90,7 +90,7 @@ class Matrix(NamedTuple):
 
 
 class Gemm(msgspec.Struct, frozen=True):
-    """Compute ``c = epilogue(a @ b)``: ``a``, ``b`` of ``dtype``, ``c`` of ``out``, epilogue in accumulator type."""
+    """Command ``c = epilogue(a @ b)``: ``a``, ``b`` have type ``dtype``, ``c`` type ``out``, sums accumulator type."""
 
     a: Matrix
     b: Matrix
@@ -102,7 +102,7 @@ class Gemm(msgspec.Struct, frozen=True):
 
 
 class Dot(msgspec.Struct, frozen=True):
-    """Compute ``result = acc + a @ b`` in the accumulator's type; without ``acc`` the sums start at +0."""
+    """Command ``result = acc + a @ b`` in the accumulator's type; if ``acc`` is None the sums start at +0."""
 
     a: Handle
     b: Handle
