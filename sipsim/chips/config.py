@@ -23,7 +23,7 @@ def known_chip(resolved: Resolved) -> None:
 
 
 def chip_params_fit_kind(resolved: Resolved) -> None:
-    """Check ``system.chip_params`` against the kind's schema."""
+    """Check ``system.chip_params`` against the schema of the chip kind."""
     kind = kind_of(resolved)
     try:
         convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)

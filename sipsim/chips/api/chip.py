@@ -108,8 +108,8 @@ class Chip(ABC):
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def tasks(self) -> list[Task]:
-        """Return all tasks, ended or not, including the host program and servers. The run's end waits for no task that
-        is missing here, and hang reports do not show such a task. Override this for a chip with more tasks.
+        """Return all unfinished tasks, including the host program and servers; ended tasks are allowed. The run's end
+        and hang reports ignore tasks that are not returned. Override this for a chip with more tasks.
         """
         return self.host.tasks
 

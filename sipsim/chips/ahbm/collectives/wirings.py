@@ -290,8 +290,8 @@ class WiringUse(NamedTuple):
 
 class ProcessGroup:
     """Process group. ``number`` is equal on all ranks; 0 is the group of all SIPs. ``window``: TCM offset of the window
-    of the group, by SIP. ``calls``: number of collectives that the group has started. ``pes``: PEs of each cube that may
-    work for the group, empty for all PEs. ``rows``: number of result rows since the creation of the group.
+    of the group, by SIP. ``calls``: number of collectives that the group has started. ``pes``: PEs of each cube that
+    may work for the group; empty if all may. ``rows``: number of result rows since the creation of the group.
     """
 
     def __init__(

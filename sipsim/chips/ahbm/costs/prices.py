@@ -163,7 +163,7 @@ class Prices:
         self._memories = MemoryPorts(system.graph.memories, Engine())
 
     def fixed(self, name: str, times: int = 1, step: str = "") -> Price:
-        """Price work that one config key times: work of PE_CPU, PE_IPCQ or a launch's CPUs, and page walks."""
+        """Price work ``name`` whose time is the value of one config key, such as a page walk, done ``times`` times."""
         part, key, kind, what = _FIXED[name]
         section, _, knob = key.partition(".")
         cost = getattr(self._components, section)

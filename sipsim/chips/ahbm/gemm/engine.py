@@ -100,7 +100,7 @@ class GemmTimes:
         return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
 
     def shared_bytes(self, product: Product, cut: Tiling) -> int:
-        """Return how many bytes of a command's loads may be in flight while the kernel has loads too (:class:`Stages`).
+        """Return how many bytes of a command's loads may be in flight while the kernel has loads (:class:`Stages`).
         No limit if the command's loads take less than half of the array's time: PE_DMA has time for the kernel later.
         """
         if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
