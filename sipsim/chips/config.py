@@ -23,7 +23,7 @@ def known_chip(resolved: Resolved) -> None:
 
 
 def chip_params_fit_kind(resolved: Resolved) -> None:
-    """Check ``system.chip_params`` against the kind's schema."""
+    """Check ``system.chip_params`` against the schema of the chip kind."""
     kind = kind_of(resolved)
     try:
         convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
@@ -32,7 +32,7 @@ def chip_params_fit_kind(resolved: Resolved) -> None:
 
 
 def edges_join_ports_of_chip(resolved: Resolved) -> None:
-    """Check that the chip has each port of the edge list. If it has none, the list is for another chip: pass."""
+    """Check that the chip has each port in the edge list. A list without any port of the chip is for another: pass."""
     ports = kind_of(resolved).ports(resolved)
     named: list[tuple[Path, str]] = []
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
@@ -109,7 +109,7 @@ def load(
 
 
 def _implied_link(resolved: Resolved) -> Iterator[tuple[Path, str]]:
-    """Yield the chip's default link preset, for a config without one."""
+    """Yield the default link preset of the chip if the config names no preset."""
     try:
         link = kind_of(resolved).link
     except UnknownName:

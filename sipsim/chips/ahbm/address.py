@@ -1,8 +1,8 @@
 """64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
-2 bits space, 36 bits offset. The PE bits do not matter for a memory of the cube, such as SRAM.
-Source of the TCM regions: ADR-0023 D20.
+2 bits space, 36 bits offset. The PE bits have no effect for a memory that a cube has once, such as SRAM.
+ADR-0023 D20 defines the TCM regions.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,10 @@ SPACES = ["tcm", "hbm", "sram"]
 OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
 VIRTUAL_BIT = 1 << 63
 RING_VA_BASE = VIRTUAL_BIT | 1 << 62
-"""First virtual address of receive rings; those of tensors are below."""
+"""First virtual address of receive rings; virtual addresses of tensors are lower."""
 MIB = 2**20
 LEAD_PE = 0
-"""Lead PE of a cube: tensors are in its HBM, and it has the cube's rank if a rank is a cube or a SIP."""
+"""Lead PE of a cube: its HBM slice holds tensors by default; it has the cube's rank if a rank is a cube or a SIP."""
 
 _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS
@@ -28,7 +28,7 @@ _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
 
 
 class _Codes(Definitions[str, int]):
-    """Code of each memory space."""
+    """Codes of memory spaces: name to index in :data:`SPACES`."""
 
     def forget(self) -> None:
         super().forget()
@@ -41,7 +41,7 @@ _SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
 
 
 def add_space(name: str, module: str) -> None:
-    """Assign a code to a memory space that ``module`` defines, unless the space has one.
+    """Assign a code to memory space ``name``, which ``module`` defines, unless the space has a code already.
 
     Raises:
         ValueError: if no code is left.
@@ -55,7 +55,7 @@ def add_space(name: str, module: str) -> None:
 
 
 class PePlace(NamedTuple):
-    """Place of a PE in the system."""
+    """Place of a PE in the system: numbers of its SIP, of its cube in the SIP, and of the PE in the cube."""
 
     sip: int
     cube: int
@@ -110,7 +110,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
         return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
 
     def _has_some_of(self, address: int, nbytes: int) -> bool:
-        """Return whether ``nbytes`` at ``address`` overlap a row: if any, the first that ends after ``address``."""
+        """Return whether ``nbytes`` at ``address`` overlap a row; only the first that ends after ``address`` can."""
         row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
         return row < self.rows and self.address + row * self.pitch < address + nbytes
 

@@ -9,9 +9,9 @@ control packets respect the SIP's synchronization bounds.
 ends its round when it is *quiet*, that is, has no local event left. Its packet up states how many packets it has sent
 to other SIPs and how many have arrived, without those of the barrier. SIP 0 sends the start if both sums are equal and
 the same as in the previous round; otherwise all SIPs run another round. This is Mattern's four-counter method
-(Distributed Computing 2, 1987). The second round begins after the first has ended everywhere. So if as many packets had
-arrived by the first round as were sent by the second, none was in flight between them, and a quiet SIP does nothing
-without an arrival. Counts and quietness refer to simulated time, independent of the delivery of mail.
+(Distributed Computing 2, 1987). The second round begins after the first has ended everywhere. If the first round
+counted as many arrivals as the second counted sent packets, no packet was in flight between the rounds; and a quiet SIP
+does nothing without an arrival. Counts and quietness refer to simulated time, independent of the delivery of mail.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ _NAMES = "end", "round", "start"
 
 
 class Counts(NamedTuple):
-    """Number of packets sent to other SIPs, and of packets that have arrived from them."""
+    """Numbers of packets: ``sent`` to other SIPs, and ``arrived`` from other SIPs."""
 
     sent: Number
     arrived: Number
@@ -51,10 +51,10 @@ NO_COUNTS = Counts(0, 0)
 
 @packet_kind
 class BarrierPacket(Packet, tag=3):
-    """Control packet of the barrier: ``END``, ``AGAIN`` or ``START``, of a row (``is_row``) or of an iteration, sent at
-    ``sent_ps`` because of ``span``.
+    """Control packet of the barrier: ``END``, ``AGAIN`` or ``START`` of a row (``is_row``) or of an iteration.
 
-    ``time_ps``: latest end in the subtree, or common start. ``counts``: of the subtree, at a row start.
+    ``time_ps``: latest end in the subtree, or common start. ``counts``: packet counts of the subtree, used at a row
+    start. ``sent_ps``: when the packet was sent. ``span``: number of the sender's span that caused the packet.
     """
 
     kind: Annotated[int, Meta(ge=END, le=START)]

@@ -12,8 +12,8 @@ ROOT = 0
 class BarrierTree:
     """Tree of links along which all SIPs agree on a common start (:mod:`sipsim.chips.ahbm.barrier`).
 
-    ``parent``, ``children``, ``channels``: of each SIP. ``gap_ps``: time from the latest end to the common start.
-    ``egress_ps``: per SIP, least time from an event to the sending of a packet; ``channels``: those of the plan.
+    ``parent``, ``children``: by SIP. Attribute ``channels``: channel index by (source, destination). ``gap_ps``: time
+    from the latest end to the common start. Arguments: the plan's channels, and per SIP its least event-to-packet time.
     """
 
     def __init__(self, system: SipNetwork, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
@@ -34,7 +34,7 @@ class BarrierTree:
         self.gap_ps = self._longest_ps(up=True) + self._longest_ps(up=False)
 
     def _longest_ps(self, up: bool) -> Ps:
-        """Return the time of the longest path to the root, or from the root."""
+        """Return the time in ps of the longest path to the root (``up``), or from the root."""
         reached_ps, waiting = {ROOT: 0}, [ROOT]
         for sip in waiting:
             for child in self.children[sip]:

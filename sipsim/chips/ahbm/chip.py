@@ -39,7 +39,7 @@ from sipsim.records.oplog import TRACE_FILE, LineFile, TraceFile, oplog_file
 
 
 class AhbmChip(Chip):
-    """SIP of chip ``ahbm``. ``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
+    """SIP of chip ``ahbm``. ``sip``: the hardware and the kernels' tasks. ``api``: the object ``torch`` of scripts."""
 
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
@@ -180,7 +180,7 @@ class Ahbm(ChipKind[Plan]):
         return Plan(resolved)
 
     def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
-        """Return the plan's lines for the report; none for a script that does not use the wired algorithm."""
+        """Return the plan's lines for the report; an empty list if the script does not use the wired algorithm."""
         if job.script is not None and plan.algorithm.name not in ran:
             return []
         return group_notes(job, plan) if job.algorithms else plan.notes()

@@ -32,12 +32,12 @@ def m_cpu(cube: int) -> Node:
 
 
 def by_cube(places: Iterable[Place]) -> dict[int, list[int]]:
-    """Return the PEs of each cube, in order."""
+    """Return the PE numbers of each cube, in the order of ``places``."""
     return {cube: [pe for _, pe in some] for cube, some in groupby(sorted(places), key=lambda place: place[0])}
 
 
 class Stretch(NamedTuple):
-    """Term of the fan-out's bound: the longest head, and one drain and dispatch per message."""
+    """Term of the fan-out's bound: head of ``route``, ``messages`` drains of ``nbytes``, ``dispatches`` dispatches."""
 
     route: Route
     nbytes: int
@@ -54,8 +54,8 @@ class LaunchPath:
         max over cubes of head(IO_CPU to M_CPU) + n_cubes * drain(cube_bytes)
         + max over cubes of (n_pes * dispatch + max over PEs of head(M_CPU to PE) + n_pes * drain(pe_bytes))
 
-    In the worst case the messages of one sender queue one behind the other on each edge, so none arrives later. Limits:
-    the bound excludes other traffic and CPUs that are busy with another launch; kernels that they delay start late.
+    This assumes that all messages of one sender queue on each edge, so no message arrives later. Limits: the bound
+    excludes other traffic and CPUs that are busy with another launch; a kernel that either of these delays starts late.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph) -> None:
@@ -75,7 +75,7 @@ class LaunchPath:
         self.m_gather_ps = ns_to_ps(m_cpu_.gather_ns)
 
     def skew_ps(self, rank: int) -> Ps:
-        """Return the delay of a rank's launches at its host: configured, or drawn from the seed."""
+        """Return the delay in ps of a rank's launches at its host: the configured delay, or a draw from the seed."""
         given = self.launch.start_skew_ns.get(str(rank))
         if given is not None:
             return ns_to_ps(given)
@@ -92,7 +92,7 @@ class LaunchPath:
         return sum(self.stretch_ps(each) for each in self.fan_out(places))
 
     def fan_out(self, places: Sequence[Place]) -> list[Stretch]:
-        """Return the terms of the bound of a launch's fan-out; none for a launch without PEs."""
+        """Return the terms of the bound of a launch's fan-out; an empty list for a launch without PEs."""
         cubes = by_cube(places)
         if not cubes:
             return []
@@ -112,7 +112,7 @@ class LaunchPath:
 
 
 class FanOutChecker:
-    """Checker of all rounds of one SIP (``--check-invariants``): tracks which PEs got a message and have answered.
+    """Checker of all broadcasts of one SIP (``--check-invariants``): tracks which PEs got a message and which answered.
 
     Raises:
         InvariantViolation: from every method.
@@ -123,25 +123,25 @@ class FanOutChecker:
         self._pending: dict[Any, set[Place]] = {}
 
     def sent(self, round_: object, places: Sequence[Place]) -> None:
-        """Check that a round is fanned out to each of these PEs once."""
+        """Check that a broadcast sends its message to each of these PEs once."""
         self._pending[round_] = set(places)
         if len(self._pending[round_]) < len(places):
             raise self._violation(f"a message is fanned out twice to one of the PEs {sorted(places)}")
 
     def answered(self, round_: object, place: Place) -> None:
-        """Check that a PE answers a message of the round, and only once."""
+        """Check that a PE answers a message of the broadcast, and answers only once."""
         if place not in self._pending.get(round_, ()):
             raise self._violation(f"cube {place[0]}, PE {place[1]} answers a message that it did not get, or twice")
         self._pending[round_].remove(place)
 
     def gathered(self, round_: object) -> None:
-        """Check that all PEs of a round have answered when IO_CPU has gathered it."""
+        """Check that all PEs have answered when IO_CPU has gathered a broadcast's answers."""
         left = self._pending.pop(round_)
         if left:
             raise self._violation(f"a launch was gathered before the answers of (cube, PE) {sorted(left)}")
 
     def starts(self, place: Place, now_ps: Ps, target_ps: Ps) -> None:
-        """Check that a kernel, which starts now, does not start before ``target_ps``."""
+        """Check that a kernel that starts now, at ``now_ps``, does not start before ``target_ps``."""
         if now_ps < target_ps:
             where = f"cube {place[0]}, PE {place[1]}"
             raise self._violation(f"the kernel on {where} starts at {now_ps} ps, before its stamped {target_ps} ps")
@@ -165,7 +165,7 @@ def m_cpu_name(cube: int) -> str:
 
 
 class Sizes(NamedTuple):
-    """Bytes of a round's messages: to an M_CPU, to a PE, and of an answer."""
+    """Bytes of a broadcast's messages: of a message to an M_CPU, of a message to a PE, and of an answer."""
 
     cube_bytes: int
     pe_bytes: int
@@ -173,23 +173,23 @@ class Sizes(NamedTuple):
 
 
 class Server:
-    """CPU as a FIFO server. ``free_ps``: when it has served all requests so far."""
+    """CPU as a FIFO server. ``free_ps``: time at which the CPU has served all requests so far."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.free_ps: Ps = 0
 
     def serve(self, duration_ps: Ps) -> Ps:
-        """Queue a request that arrives now; return when it has been served."""
+        """Queue a request that arrives now and takes ``duration_ps``; return the time at which its service ends."""
         self.free_ps = max(self.free_ps, self._engine.now_ps) + duration_ps
         return self.free_ps
 
 
 class ControlPath:
-    """IO_CPU and the M_CPUs of one SIP. ``checker``: None without ``--check-invariants``.
+    """IO_CPU and the M_CPUs of one SIP. ``checker`` is None without ``--check-invariants``.
 
-    Every hop is a transfer over the NoC on ``vc_compute`` and shares it with other traffic. Limit: the queue of an
-    M_CPU is unbounded.
+    Every hop is a transfer over the NoC on ``vc_compute`` and shares bandwidth with other traffic. Limit: the queue of
+    an M_CPU is unbounded.
     """
 
     def __init__(
@@ -211,11 +211,11 @@ class ControlPath:
         self._m_cpus: dict[int, Server] = {}
 
     def m_cpu(self, cube: int) -> Server:
-        """Return the M_CPU of a cube, built at its first use."""
+        """Return the M_CPU of a cube, which is built at its first use."""
         return self._m_cpus.setdefault(cube, Server(self.engine))
 
     def send(self, src: Node, dst: Node, nbytes: int, delay_ps: Ps, then: Callable[[], None]) -> None:
-        """Send a message in ``delay_ps``; call ``then`` when its last byte arrives."""
+        """Send a message of ``nbytes`` after ``delay_ps``; call ``then`` when its last byte arrives."""
         train = self._fabric.train((src, "control"))
         self._fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then(), delay_ps=delay_ps)
 
@@ -223,10 +223,10 @@ class ControlPath:
 class Broadcast:
     """Broadcast of a message from IO_CPU to PEs ``places``, because of span ``cause``, and the gather of their answers.
 
-    The M_CPUs of the cubes fan the message out. An M_CPU (ADR-0035) is a FIFO server: ``dispatch_ps`` for each of its
-    PEs, in order, and ``m_gather_ps`` for each answer; so is IO_CPU (ADR-0036), with ``io_gather_ps`` per answer of a
-    cube. Answers of PEs are handled in order of arrival, between dispatches of other rounds. A round takes two events
-    per cube and two per PE.
+    The M_CPUs of the cubes fan the message out. An M_CPU (ADR-0035) is a FIFO server that takes ``dispatch_ps`` for
+    each of its PEs, in order, and ``m_gather_ps`` for each answer. IO_CPU (ADR-0036) is a FIFO server that takes
+    ``io_gather_ps`` per cube's answer. An M_CPU handles answers of PEs in order of arrival, between dispatches of other
+    broadcasts. A broadcast takes two events per cube and two per PE.
 
     ``at_pe`` makes a PE act on the message; :meth:`answer` reports that the PE is done. ``gathered(span)`` is called
     when IO_CPU has taken the answers of all cubes.
@@ -271,7 +271,7 @@ class Broadcast:
         self._at_pe(place, self._recorder.span(name, TO_PE, out_ps, now_ps, dispatched, *place, self._sizes.pe_bytes))
 
     def answer(self, place: Place, cause: int) -> None:
-        """Send the answer of a PE that is done, because of span ``cause``, which ends now."""
+        """Send the answer of the PE at ``place``, which is done; span ``cause``, which ends now, is the cause."""
         if self._checker is not None:
             self._checker.answered(self, place)
         cube, pe = place
@@ -320,8 +320,8 @@ SKEW, TO_IO_CPU, TAKE, MARGIN, START, END = (
 class Launch(ABC):
     """Launch in progress.
 
-    ``target_ps``: start time that IO_CPU has stamped, None without a stamp. ``late_ps``: delay of the latest kernel
-    after this time.
+    ``target_ps``: start time that IO_CPU has stamped; None without a stamp. ``late_ps``: time from ``target_ps`` to the
+    start of the latest kernel.
     """
 
     target_ps: Ps | None = None
@@ -350,13 +350,13 @@ class DirectLaunch(Launch):
 
 
 class RoutedLaunch(Launch):
-    """Launch over the control path. ``rank``: selects the start skew; ``run``: the collective that it belongs to.
+    """Launch over the control path. ``rank`` selects the start skew. ``run``: index of its collective, or None.
 
     The host's message arrives at IO_CPU after the host latency and the SIP's start skew. IO_CPU takes ``launch_ns``,
-    stamps one start for all cubes (``target_ps``), and fans the launch out. A PE that gets its message earlier waits
-    for this time; a PE that gets it later starts late. Each kernel's end is an answer. The host sees the end of the
-    launch after IO_CPU has gathered all answers, plus the host latency. Limit: a launch that waits for an earlier
-    launch on its PEs leaves the host when the host sees the end of the earlier one.
+    stamps one start for all cubes (``target_ps``), and fans the launch out. A PE whose message arrives earlier waits
+    for this time; a PE whose message arrives later starts late. A PE answers when its kernel ends. The host sees the
+    end of the launch one host latency after IO_CPU has gathered all answers. Limit: a launch that waits for an earlier
+    launch on the same PEs leaves the host when the host sees the end of the earlier launch.
     """
 
     def __init__(
@@ -425,7 +425,7 @@ class RoutedLaunch(Launch):
         self._start_one(place, span, span)
 
     def _start_one(self, place: Place, message: int, cause: int) -> None:
-        """Start a kernel. The cause is the later of its message and the stamped time."""
+        """Start a kernel. The later of two events is its cause: the arrival of its message, or the stamped time."""
         now_ps = self._engine.now_ps
         if self._control.checker is not None:
             self._control.checker.starts(place, now_ps, self._target_ps)

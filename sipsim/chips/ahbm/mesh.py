@@ -39,9 +39,9 @@ class Memory(NamedTuple):
     """Memory space that the nodes of a part serve.
 
     ``cost``: access times and memory kind (:mod:`sipsim.chips.ahbm.memory`), at key ``path`` of the config.
-    ``is_of_cube``: a cube has one memory for all PEs; else each PE has one. ``capacity_bytes()``: of one memory.
-    ``place_of(pe)``: number of the node that serves addresses of a PE. ``regions()``: regions of a TCM; None for other
-    memories.
+    ``is_of_cube``: whether a cube has one memory for all PEs; otherwise each PE has a memory. ``capacity_bytes()``
+    returns the bytes of one memory. ``place_of(pe)`` returns the number of the node that serves a PE's addresses.
+    ``regions()`` returns the regions of a TCM; ``regions`` is None for other memories.
     """
 
     space: str
@@ -57,10 +57,10 @@ class Memory(NamedTuple):
 class Part:
     """All nodes of one kind in a system: their costs, their location, and the memory that they serve.
 
-    ``cost()``: of each node. ``wire_mm(to)``: millimetres of wire to an adjacent node of kind ``to``: a router, or for
-    routers and ports another one. ``site(node)``: the router that a node is attached to; by default node ``n`` is at
-    router ``n`` of its cube. ``framing(to)``: overhead bytes on the edge to an adjacent node of kind ``to``. The config
-    is read when a value is first needed.
+    ``cost()`` returns the cost of a node. ``wire_mm(to)`` returns the millimetres of wire to an adjacent node of kind
+    ``to``: a router, or for routers and ports another router or port. ``site(node)`` returns the router to which a node
+    is attached, by default router ``n`` of the cube for node ``n``. ``framing(to)`` returns the overhead on the edge to
+    an adjacent node of kind ``to``. The config is read when a value is first needed.
     """
 
     cost: Callable[[], Cost]
@@ -99,7 +99,7 @@ def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Res
     """Return a decorator that registers the factory of a node kind's part, built in or in a module that ``parts`` of
     ``components.yaml`` names.
 
-    ``params``: schema of ``parts.<kind>`` of the components; none for parts that have a section.
+    ``params``: schema of ``parts.<kind>`` of the components; empty for parts that have a section in the components.
     """
 
     def add(make: Callable[[Resolved, Any], Part]) -> MakePart:
@@ -111,7 +111,7 @@ def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Res
 
 
 def part_kinds(resolved: Resolved) -> list[str]:
-    """Return the node kinds of a system: all built-in parts, and those that ``parts`` of the components names."""
+    """Return the node kinds of a system: the kinds of built-in parts, and the keys of ``parts`` in the components."""
     built_in = PARTS.names()
     return [*built_in, *(kind for kind in resolved.components.parts if kind not in built_in)]
 
@@ -142,7 +142,7 @@ def memories_of(resolved: Resolved) -> list[Memory]:
 class CubeMeshGraph:
     """Nodes, edges and routes inside one SIP. Routing is X first, then Y, in the cube mesh and in each cube.
 
-    ``memories``: by memory space. ``chunks``: framing of the bytes on every edge, or None.
+    ``memories``: memories by space. ``chunks``: framing of the bytes on every edge; None without this overhead.
     """
 
     def __init__(self, resolved: Resolved, chunks: ChunkFraming | None = None) -> None:
@@ -166,7 +166,7 @@ class CubeMeshGraph:
         return self.memory_node(address.cube, address.pe, address.space)
 
     def memory_node(self, cube: int, pe: int, space: str) -> Node:
-        """Return the node that serves a PE's part of a memory space: for its TCM the PE itself."""
+        """Return the node that serves a PE's addresses in a memory space; for space ``tcm`` this is the PE."""
         kind, memory = self._serving[space]
         return Node(kind, cube, memory.place_of(pe))
 
@@ -184,7 +184,7 @@ class CubeMeshGraph:
         return self._routes[key]
 
     def edge(self, src: Node, dst: Node) -> Edge:
-        """Return the directed edge between two adjacent nodes. The node that is not a router defines its wire."""
+        """Return the directed edge between two adjacent nodes. The node that is not a router defines the wire."""
         key = (src, dst)
         if key not in self._edges:
             one, other = (dst, src) if src.kind == "router" else (src, dst)
@@ -198,7 +198,7 @@ class CubeMeshGraph:
         return self._edges[key]
 
     def overhead_ps(self, node: Node) -> int:
-        """Return the time that a node adds to every head that starts at it or passes it, in ps."""
+        """Return the time in ps that a node adds to every head that starts at the node or passes the node."""
         return self._parts[node.kind].overhead_ps
 
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:

@@ -1,7 +1,7 @@
 """Records that the parts of a SIP share: one per SIP, and one per PE.
 
-The constructor of a part gets these records and takes from them the other parts that it uses. The subclasses in
-:mod:`sipsim.chips.ahbm.sip` fill both.
+The constructor of a part gets these records and looks up the other parts that it uses. The subclasses in
+:mod:`sipsim.chips.ahbm.sip` fill both records.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class SipParts:
-    """Parts of SIP ``sip`` that its PEs share. The parts from ``fabric`` on are new at each row start.
+    """Parts of SIP ``sip`` that its PEs share. Attribute ``fabric`` and all below it are rebuilt at each row start.
 
-    ``page_table``: None if the PEs have no MMU. ``closed``: numbers of the closed generations of queue pairs.
-    ``checker``: None without ``--check-invariants``. ``ipcqs``: PE_IPCQ of each PE in use, by cube and PE.
+    ``page_table`` is None if the PEs have no MMU. ``closed``: numbers of the closed generations of queue pairs.
+    ``checker`` is None without ``--check-invariants``. ``ipcqs``: PE_IPCQ of each PE in use, by cube and PE.
     """
 
     sip: int
@@ -56,11 +56,11 @@ class SipParts:
 
 
 class PeParts:
-    """Parts of PE ``pe`` of cube ``cube``, and its kernel: ``task``, ``phase`` (empty for none) and ``run``, the index
-    of the kernel's collective among those of the SIP (None for another kernel).
+    """Parts of PE ``pe`` of cube ``cube``, and the state of its kernel: ``task``, ``phase`` (empty without a phase) and
+    ``run``, the index of the kernel's collective in the SIP's list (None for a kernel outside collectives).
 
-    ``gemm_dma``: PE_DMA for the transfers of PE_GEMM. ``room``: TCM space for its kernel's handles; None if they take
-    none. ``mmu``: None if address translation takes no time.
+    ``gemm_dma``: PE_DMA for the transfers of PE_GEMM. ``room``: TCM space for the kernel's handles; None if handles
+    take no space. ``mmu`` is None if address translation takes no time.
     """
 
     cube: int

@@ -56,8 +56,8 @@ from sipsim.records.report import SEND_RECV, RunRecord
 class Plan(RunPlan):
     """Plan of a run on chip ``ahbm``, with the wiring of its algorithm.
 
-    ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number;
-    ``world`` is the communicator of all of them. Ranks of the process group are different: they are SIPs.
+    ``pe_of_rank`` lists the PEs by rank in the wiring, ``rank_of`` is the inverse map, ``world_size`` the number of
+    ranks, and ``world`` the communicator of all ranks. A rank of the process group is different: it is a SIP.
 
     Raises:
         ConfigError: if the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
@@ -107,12 +107,12 @@ class Plan(RunPlan):
 
     @cached_property
     def piggyback_wait_ps(self) -> int:
-        """Longest wait of a credit for a message that carries it."""
+        """Longest time in ps that a credit waits for a message to carry the credit."""
         return ns_to_ps(self.ipcq.piggyback_wait_ns)
 
     @cached_property
     def tcm_ring_bytes(self) -> int:
-        """Bytes at the bottom of the TCM's IPCQ region for the plan's rings: the maximum over PEs."""
+        """Bytes that the plan's rings take at the bottom of the TCM's IPCQ region: the maximum over PEs."""
         if self.ipcq.buffer_kind != "tcm":
             return 0
         most = max((len(entries) for entries in self.entries.values()), default=0)
@@ -125,7 +125,7 @@ class Plan(RunPlan):
 
     @property
     def why_not_wired(self) -> str:
-        """Reason why no collective of the wired PEs can run, in a few words; empty if one can."""
+        """Short reason why no collective of the wired PEs can run; empty if such a collective can run."""
         if not self.algorithm.is_schedule:
             return ""
         runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
@@ -139,12 +139,12 @@ class Plan(RunPlan):
 
     @cached_property
     def stack(self) -> Stack | None:
-        """HBM stack of a cube; None without a device with a published bandwidth."""
+        """HBM stack of a cube; None if the config names no device with a published bandwidth."""
         return stack_of(self.resolved, self.ipcq)
 
     @cached_property
     def hbm_room_bytes(self) -> int:
-        """Bytes of each PE's HBM for tensors: all, or the part below receive rings in HBM."""
+        """Bytes of each PE's HBM slice for tensors: the whole slice, or the part below receive rings in HBM."""
         room = self.system.capacities["hbm"]
         if self.ipcq.buffer_kind != "hbm":
             return room
@@ -171,11 +171,11 @@ class Plan(RunPlan):
 
     @cached_property
     def egress_ps(self) -> list[int]:
-        """Least time from an event to a packet per SIP, for any PE: queue pairs installed later change no bound.
+        """Least time per SIP from an event to a packet. It holds for any PE, so later queue pairs change no bound.
 
-        A message passes PE_IPCQ and leaves its source before it is on the link; so does a credit over the fabric. A
-        fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; its egress is the excess
-        over the pair's least delay.
+        A message or a credit over the fabric passes PE_IPCQ and leaves its source before it is on the link. A fast-path
+        credit arrives one path latency after the ``recv`` that frees the slot; the egress of the credit is this latency
+        minus the pair's least delay.
         """
         return self.bounds.egress_ps(self.channels, self.pair_delay_ps)
 
@@ -207,7 +207,7 @@ class Plan(RunPlan):
         return [*entries, groups, *sources]
 
     def definitions(self) -> list[str]:
-        """Return the registered names of the base class, and those of parts, memories and the neighbour table."""
+        """Return the names of the base class, and the registered names of parts, memories and the neighbour table."""
         memories = (memory.cost.kind for memory in self.system.graph.memories.values())
         chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
         return [*super().definitions(), *chosen]
@@ -240,7 +240,7 @@ class Plan(RunPlan):
         return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
 
     def rows_differ(self, added: Added) -> bool:
-        """Return whether rows may differ: by the algorithm's reference; for a group, by its ``rank_identical``."""
+        """Return whether rows may differ, by the algorithm's ``reference``, or by a schedule's ``rank_identical``."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
         if not collective.per_cube:
             rounds = added.dtype.exact_int is not None and added.op in ROUNDED
@@ -254,7 +254,7 @@ class Plan(RunPlan):
         return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def sync_notes(self) -> list[str]:
-        """Return a line with the loss of window length due to bounds that hold for any PE and any peer."""
+        """Return a line that states how much shorter windows are because the bounds hold for any PE and any peer."""
         in_force, installed = (sum(windows) for windows in self.shortest_windows_ps())
         if not in_force or not installed:
             return []
@@ -277,7 +277,7 @@ class Plan(RunPlan):
         return [f"algorithm {name}: {count}, a {per} each{table}"]
 
     def data_channels(self) -> list[Channel]:
-        """Return the channels of the links, with lookaheads that far credits respect."""
+        """Return the channels of the links, with lookaheads short enough for far credits."""
         lookahead_ps = self.bounds.lookahead_ps
         every = enumerate(super().data_channels())
         return [channel._replace(delay_ps=lookahead_ps(number, channel.delay_ps)) for number, channel in every]
@@ -293,7 +293,7 @@ class Plan(RunPlan):
         return [self.bounds.transit_ps(sip, self.channels)] if self.bounds.has_far_credits else []
 
     def shortest_windows_ps(self) -> tuple[list[int], list[int]]:
-        """Return the shortest windows per SIP, by the bounds in force and by those of the plan's queue pairs."""
+        """Return two lists of the shortest window per SIP: by the bounds in force, and by :attr:`installed_bounds`."""
         system, installed = self.system, self.installed_bounds
         egress_ps = self.egress_ps if self.algorithm.is_schedule else installed.egress_ps()
         own = reactions_ps(system, egress_ps, installed.has_transit())
@@ -303,7 +303,7 @@ class Plan(RunPlan):
         )
 
     def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:
-        """Return the credit mode of the queue pair in a direction from SIP to SIP."""
+        """Return the credit return mode of a queue pair from SIP ``src_sip`` in ``direction`` to SIP ``dst_sip``."""
         system, port = self.system, None
         if src_sip != dst_sip:
             port = system.port_towards(src_sip, dst_sip, direction)
@@ -319,8 +319,8 @@ class Plan(RunPlan):
         return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
 
     def _neighbour_table(self) -> NeighbourTable:
-        """Return the neighbour table; empty on a topology that the algorithm does not support, where calls of it are
-        refused.
+        """Return the neighbour table. On a topology that the algorithm does not support the table is empty, and calls
+        of the algorithm are refused.
         """
         if not self.algorithm.runs_on(self.system.topology):
             return {}

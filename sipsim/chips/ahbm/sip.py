@@ -52,7 +52,7 @@ Ps = int
 
 
 class Pe(PeParts):
-    """PE in use. ``kernel_ps``: run time of its kernels that have ended."""
+    """PE in use. ``kernel_ps``: total run time in ps of the PE's kernels that have ended."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.sip = sip.sip
@@ -63,7 +63,7 @@ class Pe(PeParts):
         self.canonical = sip.memory.canonical
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components = sip.plan.resolved.components
-        # Without virtual channels stores share the train of messages, which leave one at a time.
+        # Without virtual channels stores share the train of messages, whose transfers leave one after the other.
         stores = components.pe_dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
         self.dma = PeDma(sip, self, "dma", stores)
         self.gemm_dma = PeDma(sip, self, "gemm", components.pe_gemm.outstanding_stores)
@@ -120,7 +120,7 @@ class Pe(PeParts):
         self.mmu.translate(queue.last_tx_slot_va(), nbytes)
 
     def settle(self) -> None:
-        """Block the kernel, which ends, until PE_CPU has issued all its commands; then free its slots and TCM space."""
+        """Block the ending kernel until PE_CPU has issued all its commands; then free its slots and TCM space."""
         if self.task is not None:
             self.cpu.catch_up(self.task)
             self.ipcq.release_all(self.task.span)
@@ -128,21 +128,21 @@ class Pe(PeParts):
                 self.room.clear()
 
     def enter_phase(self, phase: str) -> None:
-        """Set the phase of the kernel; empty for none."""
+        """Set the phase of the kernel; an empty string means no phase."""
         self.phase = phase
         self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
 
 
 class Sip(SipParts):
-    """Hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
+    """Hardware of SIP ``sip`` and its tasks. ``send(rank, batch)`` sends packets to another SIP.
 
     A ``Sip`` is the ``Model`` of a session, independent of processes, the broker and the host script. A PE is built at
     its first use. Parts with state that affects times are rebuilt at each row start (:meth:`begin_row`), so do not hold
-    references to them across rows. ``handle_numbers``: by cube and PE, the numbers of the next handles.
+    references to such parts across rows. ``handle_numbers``: by cube and PE, the number of the next handle.
 
     ``check_invariants`` enables ``sipsim.chips.ahbm.ipcq.invariants`` and the checks of ``sipsim.fabric``.
-    ``keep_spans`` retains spans and transfers for ``sipsim.insight.explain``. ``second_pass`` returns a second pass;
-    None without one.
+    ``keep_spans`` retains spans and transfers for ``sipsim.insight.explain``. ``second_pass`` creates the second pass;
+    it is None if the job has no second pass.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Sip(SipParts):
         Nothing may be in flight on any SIP (:meth:`check_row_start`), and only the plan's queue pairs may be open.
 
         Raises:
-            InvariantViolation: if a queue pair is not idle, or is not one of the plan's.
+            InvariantViolation: if a queue pair is not idle, or is not in the plan.
         """
         self.usage.begin_row()
         before, self._pes = self._pes, {}
@@ -300,7 +300,7 @@ class Sip(SipParts):
     def launch(
         self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
     ) -> Launch:
-        """Launch kernels on these PEs: ``begin`` starts each; ``done`` is called when the host sees that all ended."""
+        """Launch kernels on PEs: ``begin`` starts one; ``done(span)`` is called when the host sees that all ended."""
         if self.control is None:
             return DirectLaunch(places, begin, done, cause)
         return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)

@@ -36,7 +36,7 @@ CHUNK_BYTES = 256
 class AhbmSystem(RoutedSips):
     """SIPs of chip ``ahbm``. ``has_buffers``: the fabric models packets in finite buffers, not flows.
 
-    ``knobs``: settings of the queues; their chunk is the packet of finite buffers and the unit with a header.
+    ``knobs``: queue settings; their chunk size is the packet size of finite buffers and the unit that has a header.
     """
 
     graph: CubeMeshGraph
@@ -98,15 +98,15 @@ class AhbmSystem(RoutedSips):
         return components
 
     def least_out_ps(self, port: str) -> int:
-        """Return a lower bound of the time of a head from any PE of a SIP to a port, in ps."""
+        """Return a lower bound, in ps, of a head's time from any PE of a SIP to a port."""
         return self._least_path_ps(port, out=True)
 
     def least_in_ps(self, port: str) -> int:
-        """Return a lower bound of the time of a head from a port of a SIP to any PE, in ps."""
+        """Return a lower bound, in ps, of a head's time from a port of a SIP to any PE."""
         return self._least_path_ps(port, out=False)
 
     def _least_path_ps(self, port: str, out: bool) -> int:
-        """Return the least time over the port's cube's PEs and, for other cubes, of the port's edge and a crossing."""
+        """Return the least of the times for each PE of the port's cube and the port's edge plus a cube crossing."""
         known = self._least_ways_ps.get((port, out))
         if known is not None:
             return known
@@ -145,14 +145,14 @@ class AhbmSystem(RoutedSips):
         )
 
     def until_left(self, route: Route) -> Route:
-        """Return the part of a route inside a SIP, its link included, that limits the rate at which a transfer leaves
-        its source: the whole route, or with finite buffers only the first edge.
+        """Return the part of ``route``, a route within a SIP and over its link, that limits the rate of a transfer's
+        departure from its source: the whole route, or with finite buffers only the first edge.
         """
         return route._replace(edges=route.edges[:1]) if self.has_buffers else route
 
     def least_last_ps(self, link: int) -> int:
-        """Return the least time from the start of a frame's last chunk to its end on a link. The chunk may still be
-        arriving from another memory or link when it starts.
+        """Return the least time in ps from the start to the end of a frame's last chunk on a link. When the chunk
+        starts on the link, it may still be arriving from another memory or link.
         """
         return min(
             self.link_kinds[link].least_chunk_ps(self.chunk_bytes), self.least_transit_ps, self._least_passing_ps
@@ -166,15 +166,15 @@ class AhbmSystem(RoutedSips):
         return super().transit_ps(kind) if self.has_buffers else 0
 
     def answer_ps(self, kind: AnyLinkKind) -> int | None:
-        """Return the least time to an answer; a link's receive buffer returns credits at once."""
+        """Return the least time from an arrival to a port's answer; a link's receive buffer returns credits at once."""
         return 0 if self._has_link_buffers else super().answer_ps(kind)
 
     @cached_property
     def _least_passing_ps(self) -> int:
         """Least time from the start of the last chunk on the wire into a PE to its end at a port, past one router.
 
-        The drain of one byte counts, not of a chunk: the head of a short message from a slow memory is on the link
-        before its last chunk is known here.
+        This uses the drain of one byte, not of a chunk: the head of a short message from a slow memory is on the link
+        before the message's last chunk is known here.
         """
         paths = (
             self.graph.route(Node("pe", self.graph.port_cube(port), LEAD_PE), port_node(port)).edges

@@ -17,17 +17,17 @@ Counts = TypeVar("Counts")
 
 
 class PeCounters(NamedTuple):
-    """Busy time of a PE's engines by name, and run time of the kernels that have ended."""
+    """Busy time of each engine of a PE, by engine name, and total run time of the PE's ended kernels."""
 
     busy_ps: Mapping[str, Ps]
     kernel_ps: Ps
 
 
 class PartCounters(NamedTuple):
-    """Counters of parts: use of edges, and sent bytes of data and credits by port.
+    """Counters of a SIP's parts. ``edges``: use of each edge. ``sent_bytes``: bytes of data and of credits by port.
 
-    ``lookups``: hits and misses of TLBs, by (cube, PE). ``pes``: PEs whose PE_GEMM has worked, by name. ``outages``: of
-    the outgoing links, in a fixed order; empty for a stretch of the run.
+    ``lookups``: hits and misses of TLBs by (cube, PE). ``pes``: counters by PE name, for PEs whose PE_GEMM has worked.
+    ``outages``: use of outages per outgoing link, in a fixed order; empty for a stretch of the run.
     """
 
     edges: Mapping[Edge, EdgeUse] = {}
@@ -38,9 +38,9 @@ class PartCounters(NamedTuple):
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``: kernels of rows, and parts since the start of the run.
+    """All counters at ``now_ps`` since the start of the run: ``of_rows`` of launches in rows, ``parts`` of parts.
 
-    ``commands_ps``, ``peak_ps``: of composite commands (:class:`~sipsim.records.recorder.Recorder`).
+    ``commands_ps``, ``peak_ps``: sums over composite commands (:class:`~sipsim.records.recorder.Recorder`).
     """
 
     now_ps: Ps
@@ -54,10 +54,10 @@ _NOTHING = _Counters(0, KernelUse(), PartCounters(), {}, 0)
 
 
 class UsageMeter:
-    """Counters of one SIP. ``link_names``: names of its outgoing links, by port.
+    """Meter that counts the use of one SIP per stretch. ``link_names``: names of the SIP's outgoing links, by port.
 
-    Sent bytes belong to the stretch in which they are sent, whoever sends; kernels are counted when their launch ends.
-    ``parts``: reads the counters of the parts since the last row start.
+    Sent bytes count in the stretch in which any sender sends them; kernels count in the stretch in which their launch
+    ends. ``parts()`` returns the counters of the parts since the last row start.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class UsageMeter:
         return combined(self._before, self._parts())
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
-        """Count a launch that has ended; ``is_of_row``: it belongs to the row of the current stretch."""
+        """Count an ended launch; ``is_of_row``: whether the launch belongs to the row of the current stretch."""
         self._kernels = combined(self._kernels, use)
         if is_of_row:
             self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:
-        """End the current stretch and begin one with ``iterations`` equal iterations of a row; 0: not of a row."""
+        """End the current stretch and begin a stretch of ``iterations`` equal iterations of a row (0: outside rows)."""
         if not iterations and self._iterations == 0:
             return
         now = self._read()
@@ -97,11 +97,11 @@ class UsageMeter:
         self._iterations, self._begin = iterations, now
 
     def so_far(self) -> Usage | None:
-        """Return the use in the current stretch up to now; None if it is not of a row."""
+        """Return the use in the current stretch up to now; None if the stretch belongs to no row."""
         return self._between(self._iterations, self._begin, self._read()) if self._iterations else None
 
     def measured(self) -> tuple[Usage, ...]:
-        """Return the use in each stretch of a row up to now; without rows, that of the whole run, with 0 iterations."""
+        """Return the use per stretch of a row up to now; without rows, the use of the whole run, with 0 iterations."""
         present = self.so_far()
         rows = (*self._rows, *([] if present is None else [present]))
         return rows or (self._between(0, _NOTHING, self._read()._replace(of_rows=self._kernels)),)
@@ -156,7 +156,7 @@ def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
 
 
 def _engine_use(used: _Counters) -> EngineUse | None:
-    """Return the use of engines of the PEs whose PE_GEMM worked in the stretch; None if there are none."""
+    """Return the use of engines of the PEs whose PE_GEMM worked in the stretch; None if no PE_GEMM worked."""
     pes = [pe for pe in used.parts.pes.values() if pe.busy_ps[GEMM]]
     busy_ps: dict[str, Ps] = {}
     for pe in pes:
@@ -166,7 +166,7 @@ def _engine_use(used: _Counters) -> EngineUse | None:
 
 
 def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
-    """Return the use of the cube's HBM that moved most bytes; of equal cubes the first."""
+    """Return the use of one cube's HBM: of the cube that moved the most bytes, the first of equal cubes."""
     moved: dict[int, int] = {}
     slices: dict[int, set[Node]] = {}
     for edge, use in edges.items():

@@ -21,7 +21,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Bridge(ABC):
     """Runs the host program of one rank.
 
-    ``on_call_end`` is called on the simulation's side when a call has returned; it counts as progress.
+    ``on_call_end`` is called on the simulation's side when a call has returned; such a return counts as progress.
     """
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class Bridge(ABC):
 
     @abstractmethod
     def call(self, fn: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """Return the result of ``fn`` or raise its exception; for host code, and for code in the simulation.
+        """Return the result of ``fn`` or raise its exception. Host code and code in the simulation may call this.
 
-        If host code makes the call, ``fn`` runs in the host task. ``fn`` may wait in simulated time and use ``call``.
+        If host code calls, ``fn`` runs in the host task. ``fn`` may wait in simulated time and use ``call``.
         """
 
     def host_frame(self, task_frame: FrameType | None) -> FrameType | None:
-        """Return the innermost frame of host code: by default ``task_frame``, that of the host task."""
+        """Return the innermost frame of host code: by default ``task_frame``, the host task's innermost frame."""
         return task_frame
 
     @abstractmethod

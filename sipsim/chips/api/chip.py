@@ -37,11 +37,11 @@ PlanType = TypeVar("PlanType", bound=RunPlan)
 
 
 class ChipContext(NamedTuple, Generic[PlanType]):
-    """Arguments for building a chip. ``plan``: of its kind. ``send`` takes packets for other SIPs.
+    """Arguments for building a chip. ``plan``: the run's plan. ``send(rank, batch)`` sends packets to another SIP.
 
     ``make_task`` creates the tasks of user code. ``artifact_dir``: the rank's folder for artifacts, which the chip
-    creates if needed. ``bridge``: runs host code; None for a :class:`GreenletBridge`. ``second_pass`` creates the
-    second pass of a SIP; None if the job has none.
+    creates if needed. ``bridge`` runs host code; if it is None, a :class:`GreenletBridge` does. ``second_pass`` creates
+    the second pass of a SIP; it is None if the job has no second pass.
     """
 
     rank: int
@@ -55,11 +55,11 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 
 
 class ChipResults(NamedTuple):
-    """Results of a SIP, as fields of ``RankOutcome``. ``bytes_sent``: data bytes over links. ``runs``, ``calls``: the
-    collectives that ran and were called. ``unread``: messages that were not received. ``peak_pss_mib``: sampled peak
-    memory on the host, in MiB. ``usage``: of its parts, per run or in all. ``launch_records``: the first of its
-    ``launches``. ``verdict``: of its second pass. ``outages``: cost of outages of its outgoing links. ``left``: lines
-    about servers with unfinished work. ``results``: hashes that a race search compares, by name.
+    """Results of a SIP, as fields of ``RankOutcome``. ``bytes_sent``: data bytes sent over links. ``runs``: collectives
+    that ran; ``calls``: collectives that the script called. ``unread``: messages never received. ``peak_pss_mib``: peak
+    of the process's sampled memory, in MiB. ``usage``: use of the SIP's parts per stretch. ``launches``: launch count;
+    ``launch_records``: records of the first ones. ``verdict``: result of the second pass. ``outages``: cost of outages
+    per outgoing link. ``left``: lines about servers with unfinished work. ``results``: hashes by name, for race search.
     """
 
     tensor_sha256: str
@@ -79,9 +79,9 @@ class ChipResults(NamedTuple):
 
 
 class StackBound(NamedTuple):
-    """Upper bound, in GB/s, of the rate at which PEs stream their slices of a memory stack, and the published rate.
+    """Upper bound ``GBps`` of the rate at which PEs stream their slices of a memory stack, and the published rate.
 
-    ``what``: the bottleneck, with its config ``keys``.
+    ``what``: name of the bottleneck. ``keys``: config keys that set the bottleneck's rate.
     """
 
     published_GBps: float
@@ -91,15 +91,15 @@ class StackBound(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text of the bottleneck, with its keys."""
+        """Text for the user: the bottleneck and its config keys."""
         return f"{self.what} [{', '.join(self.keys)}]"
 
 
 class Chip(ABC):
-    """Simulated SIP behind its ``session``. ``api``: third argument of a host script.
+    """Simulated SIP, which its ``session`` runs. ``api``: third argument of a host script.
 
-    ``host``: its host program. ``on_record``: called with the record of each collective that ends on this SIP, in
-    order, as in ``runs`` of the results.
+    ``host``: the SIP's host program. ``on_record(record)`` is called when a collective ends on this SIP; the records
+    and their order are equal to ``runs`` of the results.
     """
 
     session: Session
@@ -108,13 +108,13 @@ class Chip(ABC):
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def tasks(self) -> list[Task]:
-        """Return the tasks that may not have ended, including the host program and servers. The run's end does not
-        wait for other tasks, and hang reports do not show them. Override this for a chip with more tasks.
+        """Return all unfinished tasks, including the host program and servers; ended tasks are allowed. The run's end
+        and hang reports ignore tasks that are not returned. Override this for a chip with more tasks.
         """
         return self.host.tasks
 
     def unfinished(self) -> list[Task]:
-        """Return the tasks that have not ended, without servers: the run ends when there are none."""
+        """Return the tasks that have not ended, without servers: the run ends when this list is empty."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
     def waiting(self) -> int:
@@ -122,12 +122,12 @@ class Chip(ABC):
         return len(self.unfinished())
 
     def tasks_for_dump(self) -> list[Task]:
-        """Return the tasks for a deadlock report: unfinished ones, and servers that state what they wait for."""
+        """Return the tasks for a deadlock report: unfinished tasks, and servers that state what they wait for."""
         return self.unfinished()
 
     def blocked(self) -> Iterable[BlockedResource]:
-        """Return the parts that are blocked in a deadlock, in addition to tasks, with the holders that block them, so
-        that a report finds the cycle, across SIPs too.
+        """Return the blocked parts that are not tasks, each with the holder that blocks the part, so that a deadlock
+        report finds the cycle, also across SIPs.
         """
         return ()
 
@@ -152,8 +152,8 @@ class Chip(ABC):
         return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
 
     def dump(self) -> bytes:
-        """Return the waiting tasks and resources for a deadlock report, a ``SipDump`` as JSON. By default: the tasks
-        and :meth:`blocked`; a chip with queues adds them.
+        """Return a ``SipDump`` as JSON for a deadlock report: by default the waiting tasks and :meth:`blocked`; a chip
+        with queues adds its queues.
         """
         return msgspec.json.encode(replace(self.tasks_dump(), blocked=tuple(self.blocked())))
 
@@ -182,7 +182,7 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         """Run a job on a chip of this kind, as its host program."""
 
     def describe(self, job: Job) -> str:
-        """Return a job in a few words."""
+        """Return a short description of a job for the user."""
         return job.collective
 
     def check_overrides(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
@@ -194,11 +194,11 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         return
 
     def choices(self, job: Job, plan: PlanType) -> list[str]:
-        """Return lines about the algorithms that were chosen for a job by their cost, with the reasons."""
+        """Return lines that state which algorithms ``auto`` chose for a job by cost, and why."""
         return []
 
     def tensor_bytes(self, job: Job, plan: PlanType) -> tuple[int, ...]:
-        """Return the bytes of all tensors of a rank, for each row of a job in order."""
+        """Return, for each row of a job in order, the total bytes of the tensors of one rank."""
         return ()
 
     def estimates_ps(self, job: Job, plan: PlanType) -> tuple[int, ...]:
@@ -206,18 +206,18 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         return ()
 
     def short_elements(self, job: Job, plan: PlanType) -> int | None:
-        """Return the size, as in ``n_elems`` of a job, that fills its longest messages: for larger sizes times grow
-        linearly. None if short runs do not predict a long run.
+        """Return the size, in elements like ``n_elems`` of a job, from which a run's time grows linearly: messages have
+        their full length. Return None if short runs do not predict a long run.
         """
         return None
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """Chip kind. ``about``: a line for ``--list chips``. ``jobs``: its built-in jobs, if any. ``explainer``: name of a
+    """Chip kind. ``about``: a line for ``--list chips``. ``jobs``: the built-in jobs, or None. ``explainer``: name of a
     module with ``explain(plan, folders, rows)``, for ``--explain``, or ""; a chip does not import this module.
-    ``traces``: whether its collectives can be traced. ``verifies``: whether it supports ``--verify-data`` and
-    ``--check-invariants``. ``Params``: schema of ``system.chip_params``. ``rules``: more rules for a config with this
-    chip. ``link``: default preset of its links.
+    ``traces``: whether collectives of the kind can be traced. ``verifies``: whether the kind supports ``--verify-data``
+    and ``--check-invariants``. ``Params``: schema of ``system.chip_params``. ``rules``: more rules for a config with
+    this chip. ``link``: default preset of the links, or None.
     """
 
     about: ClassVar[str] = ""
@@ -230,7 +230,7 @@ class ChipKind(ABC, Generic[PlanType]):
     link: str | None = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return ``system.chip_params`` for the check against ``Params``: merged over the kind's defaults, if any."""
+        """Return ``given``, which is ``system.chip_params``, merged over the kind's defaults if the kind has any."""
         return given
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -242,33 +242,33 @@ class ChipKind(ABC, Generic[PlanType]):
         return
 
     def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        """Return the config values that a run read but that had no effect: path to reason. ``ran``: the algorithms of
-        its collectives; ``has_kernels``: whether a script's own kernels ran.
+        """Return the config values that a run read but that had no effect: config path to reason. ``ran``: names of the
+        algorithms that ran; ``has_kernels``: whether kernels of a script ran.
         """
         return {}
 
     def ports(self, resolved: Resolved) -> Collection[str] | None:
-        """Return the ports of its SIPs; None: any port of the topology."""
+        """Return the port names of a SIP; None if a SIP of this kind has every port that the topology uses."""
         return None
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
-        """Return the values without effect, which are refused unless they are those of the default config."""
+        """Return a problem per config value without effect; the caller refuses values that differ from the default."""
         return ()
 
     @abstractmethod
     def plan(self, resolved: Resolved) -> PlanType:
-        """Return the plan of a run, equal in every process.
+        """Return the plan of a run, which is equal in every process.
 
         Raises:
             ConfigError: for a config that cannot run.
         """
 
     def notes(self, job: Job, plan: PlanType, ran: Collection[str] = ()) -> list[str]:
-        """Return lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
+        """Return lines about a run for the user. ``ran``: names of the algorithms whose collectives have ended."""
         return plan.notes()
 
     def unshown(self, plan: PlanType) -> str:
-        """Return a text for the user: what the model of busy edges leaves out; empty if nothing."""
+        """Return a text that states which effects the model of busy edges leaves out; empty if there are none."""
         return ""
 
     def cautions(self, plan: PlanType) -> list[str]:
@@ -276,7 +276,7 @@ class ChipKind(ABC, Generic[PlanType]):
         return []
 
     def stack_bound(self, plan: PlanType, slices: int) -> StackBound | None:
-        """Return the bound of PEs that stream ``slices`` slices of a stack; None without a published bandwidth."""
+        """Return the rate bound of PEs that stream ``slices`` slices of a stack; None without a published bandwidth."""
         return None
 
     @abstractmethod
@@ -315,7 +315,7 @@ def plan_of(resolved: Resolved) -> RunPlan:
         ConfigError: for a config that cannot run, or a user's module that is missing on this machine.
     """
     try:
-        # This imports users' modules that the plan itself may not need.
+        # The call also imports users' modules that the plan itself may not need.
         return planned(resolved)
     except UnknownName as error:
         raise ConfigError(f"the run uses a definition that this host lacks: {error}") from None

@@ -13,8 +13,8 @@ Ps = int
 
 
 class HostProgram:
-    """Host program of a SIP, created in the loop of the SIP's tasks. ``bridge``: runs host code; None: a
-    :class:`GreenletBridge`. ``start_ps``: when the program starts. ``on_start``: called with its task before it runs.
+    """Host program of a SIP, created in the loop of the SIP's tasks. ``bridge`` runs host code; None selects a
+    :class:`GreenletBridge`. ``start_ps``: start of the program. ``on_start(task)`` is called before the program runs.
     """
 
     def __init__(self, bridge: Bridge | None, make_task: MakeTask, engine: Engine, start_ps: Ps = 0) -> None:
@@ -28,11 +28,11 @@ class HostProgram:
 
     @property
     def tasks(self) -> list[Task]:
-        """The program's task, once it was started."""
+        """List with the program's task; empty before :meth:`start`."""
         return [] if self.task is None else [self.task]
 
     def start(self, program: Callable[[], None]) -> None:
-        """Start the program now, or at its start time; its task counts as waiting until it has ended."""
+        """Start ``program`` at ``start_ps``, or now if that is 0; the task counts as waiting until the program ends."""
         self.task = self._make_task(HOST_SCRIPT, self.bridge.body(program), self.loop)
         self.on_start(self.task)
         if self._start_ps:
@@ -41,11 +41,11 @@ class HostProgram:
             self.task.resume()
 
     def wait(self, what: object) -> None:
-        """Block the program, which makes the call, until :meth:`resume` is called with the same object."""
+        """Block the program, which calls this method, until :meth:`resume` is called with the same object."""
         assert self.task is not None
         self.task.wait(what)
 
     def resume(self, what: object) -> None:
-        """Resume the program, if it waits for this object."""
+        """Resume the program if the program waits for ``what``."""
         if self.task is not None and self.task.waits_for is what:
             self.task.resume()

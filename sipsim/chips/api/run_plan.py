@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Added(NamedTuple):
-    """Reduction of a row: names of collective, algorithm and operation, type, and number of elements."""
+    """Reduction in one row of a job: names of collective, algorithm and operator, element type and element count."""
 
     collective: str
     algorithm: str
@@ -52,20 +52,20 @@ class RunPlan(ABC):
 
     @cached_property
     def pair_delay_ps(self) -> dict[tuple[int, int], Ps]:
-        """Least delay of the channels from one SIP to another."""
+        """Least delay, in ps, over the channels from one SIP to another, by (source, destination)."""
         return pair_delays_ps(self.channels)
 
     @property
     @abstractmethod
     def egress_ps(self) -> list[Ps]:
-        """Per SIP, the least time from any event on it to a packet that the event causes.
+        """Least time per SIP from any event on the SIP to a packet that the event causes.
 
-        A packet is *sent at t* if it does not arrive before ``t`` plus the pair's least delay.
+        A packet is *sent at t* if the packet does not arrive before ``t`` plus the pair's least delay.
         """
 
     @property
     def n_rows(self) -> int:
-        """Rows of a SIP's tensors, each of ``n_elems`` elements of the job, for estimates of a run's length."""
+        """Number of rows of ``n_elems`` elements in the tensors of one SIP, for estimates of a run's length."""
         return 1
 
     @property
@@ -79,24 +79,24 @@ class RunPlan(ABC):
 
     @cached_property
     def reactions_ps(self) -> list[Ps]:
-        """Per SIP, the least time from an arrival over a link to a packet that it causes.
+        """Least time per SIP from an arrival over a link to a packet that the arrival causes.
 
         A packet in transit takes the path between two ports, minus the part that the lookahead includes. A port may
-        answer an arrival itself.
+        answer an arrival without a PE.
         """
         least_ps = reactions_ps(self.system, self.egress_ps, self.has_transit())
         return [min([least_ps[sip], *self.more_reactions_ps(sip)]) for sip in range(self.system.n_sips)]
 
     def more_reactions_ps(self, sip: int) -> list[Ps]:
-        """Return further least times from an arrival to a packet that it causes, for mechanisms of the chip."""
+        """Return more least times in ps from an arrival to a packet that it causes, one per mechanism of the chip."""
         return []
 
     def canonical_view(self) -> dict[str, Any]:
-        """Return the system, and the algorithm if any, for digests."""
+        """Return the values that digests cover: the system, and the algorithm if there is one."""
         return self.system.canonical_view()
 
     def canonical_text(self) -> str:
-        """Return the canonical view as text."""
+        """Return :meth:`canonical_view` as JSON with sorted keys."""
         return msgspec.json.encode(self.canonical_view(), order="sorted").decode()
 
     @cached_property
@@ -107,7 +107,7 @@ class RunPlan(ABC):
 
     @cached_property
     def sources(self) -> list[str]:
-        """Name and source hash of each user definition that the SIPs use.
+        """Lines of name and source hash, one per user definition that the SIPs use.
 
         Raises:
             UnknownName: for a module that is missing.
@@ -120,7 +120,7 @@ class RunPlan(ABC):
         return [system.chip, system.sips.topology, *self.system.link_kind_names]
 
     def digest_lines(self) -> list[str]:
-        """Return further values that must be the same in every process, as text."""
+        """Return further values for the digest, as text: values that must be the same in every process."""
         return []
 
     @property
@@ -129,17 +129,17 @@ class RunPlan(ABC):
         return None
 
     def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
-        """Return the expected result of a collective of a group (``workers`` of its record) on each of its ranks, given
-        their flat source arrays; None for a rank without a result.
+        """Return the expected result per rank of a group's collective, given the flat source array per rank. The record
+        ``run`` lists the group in ``workers``. A rank without a result has None.
         """
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
     def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
-        """Return whether a rank of the collective's group has an input before it, and a result after it."""
+        """Return whether a rank of the group has an input before the collective, and a result after the collective."""
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
     def rows_differ(self, added: Added) -> bool:
-        """Return whether rows that are equal in exact arithmetic may differ in rounding; False if unknown."""
+        """Return whether rows with equal exact results may differ by rounding; False if unknown."""
         return False
 
     def sync_notes(self) -> list[str]:
@@ -152,7 +152,7 @@ class RunPlan(ABC):
 
 
 def reactions_ps(system: SipNetwork, egress_ps: Sequence[Ps], has_transit: bool) -> list[Ps]:
-    """Return per SIP the least time from an arrival over a link to a packet of a part, of a port, or in transit."""
+    """Return per SIP the least time from an arrival over a link to a packet that a part sends, answers or passes on."""
     bounds = [[egress, *system.answers_ps(sip)] for sip, egress in enumerate(egress_ps)]
     if has_transit:
         for sip, of_sip in enumerate(bounds):

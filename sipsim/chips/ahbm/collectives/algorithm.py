@@ -3,7 +3,7 @@
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
 optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (the layout of its tensors over cubes and PEs, as in
 ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. A module with ``schedule`` also exports
-``wiring`` and ``COLLECTIVES`` and runs these collectives in any group, with the schedule kernel unless it exports one.
+``wiring`` and ``COLLECTIVES`` and runs these collectives in any group, with its ``kernel`` or else the schedule kernel.
 """
 
 import ast
@@ -38,7 +38,7 @@ OWN_PACKAGE = "sipsim."
 
 
 class Algorithm:
-    """A loaded algorithm: the checked hooks of its module."""
+    """Loaded algorithm of name ``name``: the checked hooks of its module."""
 
     def __init__(self, name: str, entry: AlgorithmEntry) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Algorithm:
         self._use_module(self._load())
 
     def fresh_instance(self, rank: int) -> "Algorithm":
-        """Return the algorithm with a newly executed module, so that SIPs in one process share no module state."""
+        """Return a copy whose module is executed anew, so that SIPs in one process share no module state."""
         copied = copy.copy(self)
         path = self._module.__file__
         if path is not None:
@@ -104,14 +104,14 @@ class Algorithm:
     def busiest_link(self, task: Any) -> Fraction:
         """Return a lower bound of the elements over the busiest link: the formula of a built-in module, otherwise 0.
 
-        Formulas of users' modules are ignored, since only those of this package are tested.
+        Formulas of users' modules are ignored, since only formulas of this package are tested.
         """
         formula = None if self.is_users else self._busiest_link
         return (formula and formula(task)) or Fraction(0)
 
     def check_task(self, task: Any) -> str:
-        """Make the wiring and the schedule of a task, and check for all ranks that the schedule can run and that its
-        results are those of the collective. Returns the first 8 hex digits of a hash of wiring and schedule.
+        """Make the wiring and the schedule of a task, check for all ranks that the schedule can run and computes the
+        collective's results, and return the first 8 hex digits of a hash of wiring and schedule.
 
         Raises:
             ConfigError: names the module and the error: rank and round, or the place where an exception was raised.
@@ -130,7 +130,7 @@ class Algorithm:
         return hashlib.sha256(repr((sorted(ends.items()), flows)).encode()).hexdigest()[:8]
 
     def runs_on(self, topology: str) -> bool:
-        """Return whether the algorithm runs on a SIP topology: it has a code for it, or takes no topology codes."""
+        """Return whether the algorithm runs on SIP topology ``topology``; always True without ``TOPO_NAME_TO_KIND``."""
         return self._topologies is None or topology in self._topologies
 
     def topology_kind(self, topology: str) -> int | None:
@@ -209,7 +209,7 @@ class Algorithm:
             raise ConfigError(one_line(f"{self._where}: {name} raised {error_text(error)}{where}")) from None
 
     def neighbour_table(self, system: AhbmSystem, world_size: int) -> NeighbourTable:
-        """Return every rank's neighbours: the configured table, changed or replaced by the ``neighbors`` hook.
+        """Return the neighbours of all ranks: the configured table, changed or replaced by the ``neighbors`` hook.
 
         Raises:
             ConfigError: neither table nor hook (ADR-0023 F4), or the hook raised or returned an impossible neighbour.
@@ -229,7 +229,7 @@ class Algorithm:
         }
 
     def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: AhbmSystem) -> NeighbourMap:
-        """Call the hook with a copy of the map; changes count only if the hook returns the map (ADR-0023 D11)."""
+        """Return a rank's neighbours by the hook, which gets a copy of map ``built_in`` and may change it (D11)."""
         if self._neighbors is None:
             return built_in
         try:

@@ -24,7 +24,7 @@ MOST_CHECKED = 1024
 
 
 class Catalog:
-    """All algorithm entries of a config, each loaded at its first use. ``chosen``: cached results of :func:`cheapest`.
+    """Algorithm entries of a config; each is loaded at its first use. ``chosen``: cached results of :func:`cheapest`.
 
     ``rejected``: the reasons why entries cannot be used, by name; ``auto`` and ``all`` skip these entries.
     """
@@ -53,7 +53,7 @@ class Catalog:
         return self._loaded[name]
 
     def unknown(self, name: str, collective: str | None) -> str:
-        """Return the message about an unknown name, which lists the algorithms of the collective, otherwise all."""
+        """Return the error message for an unknown name: it lists the algorithms of ``collective``, or all if None."""
         return unknown_algorithm(name, [each.name for each in self.of(collective or "")] or self._entries)
 
     @cached_property
@@ -82,7 +82,7 @@ class Catalog:
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]
 
     def refusals(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
-        """Return the schedules for tasks of one collective, each with the reason why it refuses a task, or with "".
+        """Return the schedules of the tasks' collective, each with the reason why it refuses a task, or with "".
 
         A schedule that fails its check for a task is put into ``rejected`` instead.
         """
@@ -117,7 +117,7 @@ class Catalog:
         return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
 
     def made_of(self, algorithm: Algorithm, task: Task) -> str:
-        """Return the hash of a user's wiring and schedule, which must be equal on all ranks; empty for a built-in one.
+        """Return the hash of a user's wiring and schedule, which must be equal on all ranks; "" for built-in schedules.
 
         Raises:
             ConfigError: the schedule failed its check.
@@ -125,7 +125,7 @@ class Catalog:
         return self._check(algorithm, task) if algorithm.is_users else ""
 
     def _check(self, algorithm: Algorithm, task: Task) -> str:
-        """Check a user's schedule for a task, once per task, and return its hash. Built-in ones are tested instead."""
+        """Check a user's schedule for a task, once per task, and return its hash; "" for built-in, tested schedules."""
         key = (algorithm.name, *task._replace(group=task.group.sips))  # type: ignore[arg-type]
         if key not in self._checked:
             try:
@@ -155,10 +155,10 @@ class Candidate(NamedTuple):
 
 
 def cheapest(catalog: Catalog, made: PlannedCall) -> Algorithm | None:
-    """Return the algorithm with the lowest estimated time, the first by name among equals; None if none runs the task.
+    """Return the algorithm with the lowest estimated time, of equals the first by name; None if no algorithm can run.
 
     Branch and bound: always refine the candidate with the lowest bound. So an algorithm whose worker or busiest link
-    alone takes longer than another's total time is never estimated.
+    alone takes longer than the total time of another algorithm is never estimated.
     """
     task = made.task
     group = task.group.sips
@@ -217,11 +217,11 @@ AUTO, ALL = "auto", "all"
 
 
 def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: str = "") -> Algorithm:
-    """Return the algorithm for a task: ``named`` by the call; or if empty, ``configured`` if it runs this collective,
-    otherwise the cheapest, as for ``auto``.
+    """Return the algorithm for a task: the algorithm that the call has ``named``. If ``named`` is empty: ``configured``
+    if it runs this collective, otherwise the cheapest, as for ``auto``.
 
     Raises:
-        ValueError: the named algorithm cannot run the task (the message lists those that can), or none can.
+        ValueError: the named algorithm cannot run the task (the message lists able algorithms), or no algorithm can.
         ConfigError: the named algorithm cannot be loaded, or its schedule failed the check.
     """
     task = made.task
@@ -242,7 +242,7 @@ def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: st
 
 
 def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the names of the algorithms that run all tasks (of one collective), and the others with their reasons."""
+    """Return the names of algorithms that run all tasks (of one collective), and (name, reason) of all others."""
     refusals = [(algorithm.name, why) for algorithm, why in catalog.refusals(*tasks)]
     return [name for name, why in refusals if not why], [each for each in refusals if each[1]]
 

@@ -1,11 +1,11 @@
 """Estimate of a collective's time with an algorithm, from its messages over links and its workers' commands.
 
-A coarse event-driven simulation of all ranks, without side effects. A :class:`Thread` represents equal workers of a
-rank. Its moves are those of :mod:`~sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one move. A
-thread sends when its values are available and its PE_CPU is free. A message occupies the links of its route one after
-the other; a link serves messages in the order of their arrival. If an edge inside the SIP, shared by all workers, is
-slower than the link, the link is priced at that edge's rate. A receive waits for its message, latches it, returns the
-credit, and combines.
+The estimate is a coarse event-driven simulation of all ranks, without side effects. A :class:`Thread` represents equal
+workers of a rank. Its moves are the instructions of :mod:`~sipsim.chips.ahbm.collectives.programs`, with all tiles of a
+step in one move. A thread sends when its values are available and its PE_CPU is free. A message occupies the links of
+its route one after the other; a link serves messages in the order of their arrival. If an edge inside the SIP, shared
+by all workers, is slower than the link, the link is priced at the rate of this edge. A receive waits for its message,
+latches the message, returns the credit, and combines.
 
 The times of single commands are those of :mod:`sipsim.chips.ahbm.costs.prices`, computed for representative places.
 
@@ -98,7 +98,7 @@ def _message_ps(prices: Prices, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
 
 
 def _credit_ps(prices: Prices, knobs: IpcqKnobs, ends: Ends) -> Ps:
-    """Return how long its credit blocks a receive. Links are symmetric, so the message's route prices the credit."""
+    """Return how long a receive waits for its credit. Links are symmetric: the message's route prices the credit."""
     src, direction, dst = ends
     port = prices.system.port_towards(src[0], dst[0], direction)
     mode = credit_mode_of(knobs.credit_return_mode, prices.system.is_die_to_die(src[0], dst[0], port))
@@ -118,9 +118,9 @@ def _link_ps(system: AhbmSystem, wire_format: WireFormat, port: Port, nbytes: in
 
 
 class Move(NamedTuple):
-    """``tiles`` messages of ``nbytes`` each, sent or received in a direction. ``key``: (flow, round), equal for the
-    matching move of the peer. ``loads``: load commands of the worker's own values, each ``load_bytes``; ``stores``:
-    store commands of results, each ``store_bytes``.
+    """Send or receive of ``tiles`` messages of ``nbytes`` each in a direction. ``key``: (flow, round), equal for the
+    matching move of the peer. ``loads``: number of commands that load the worker's own values, ``load_bytes`` each;
+    ``stores``: number of commands that store results, ``store_bytes`` each.
     """
 
     is_send: bool
@@ -137,7 +137,7 @@ class Move(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """Equal workers at ``places``, which run the same ``flows``, each on the share ``width / whole`` of the data."""
+    """Equal workers at ``places``, each of which runs all ``flows`` on the share ``width / whole`` of the data."""
 
     places: tuple[Place, ...]
     flows: tuple[int, ...]
@@ -151,7 +151,7 @@ class Thread(NamedTuple):
 
 
 def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int) -> list[Thread]:
-    """Return the threads of a rank, at most ``most_per_flow`` per flow; they are equal on all ranks."""
+    """Return the threads of a rank, at most ``most_per_flow`` per flow. Threads are equal on all ranks."""
     n_flows, n_workers = len(schedule), len(places)
     weights = [flow.weight for flow in schedule]
     per_flow = max(n_workers // n_flows, 1)
@@ -173,7 +173,7 @@ def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int
 
 
 def passes_through(task: Task, thread: Thread) -> int:
-    """Return the number of passes of a worker over its flows, each with a part of the data."""
+    """Return the number of passes of a worker over its flows; a pass handles a part of the worker's data."""
     return passes_of(task, max(thread.width), thread.whole, len(thread.flows))
 
 
@@ -196,9 +196,9 @@ def moves_of(
 
 
 def _with_coalesced(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
-    """Coalesce small accesses: loads move to the first moves that load, and stores to the last moves that store.
+    """Coalesce small accesses: loads are added to the first moves that load, and stores to the last moves that store.
 
-    ``unit_bytes``: distance between a worker's pieces, 0 if they are contiguous.
+    ``unit_bytes``: distance between the pieces of a worker; 0 if the pieces are contiguous.
     """
     if not moves or moves[0][1].nbytes * 2 > COALESCED_BYTES:
         return moves
@@ -221,7 +221,7 @@ def _has_blocks_of(send: Move, other: Move) -> bool:
 
 
 def _tile(tile: int, share: float, shards: Shards) -> int:
-    """Return the elements of a message, at most those of a shard."""
+    """Return the number of elements of a message: at most the elements of a shard."""
     return max(min(tile, *(shard for shard in shards if shard)) if any(shards) else tile, 1)
 
 
@@ -259,7 +259,7 @@ MOST_THREADS = 4
 
 
 class Links(NamedTuple):
-    """The load of all links in one pass, by the port at which a link leaves its SIP.
+    """Load of all links in one pass, by the port at which a link leaves its SIP.
 
     ``busy``: time in ps for which the link carries bytes. ``users``: bytes that each thread sends over the link.
     """
@@ -269,7 +269,7 @@ class Links(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Times of one message: of its head, of the bytes behind the head, and on each link of its route (``occupied``)."""
+    """Times of one message: of its head, of the bytes behind the head, and ``occupied``: on each link of its route."""
 
     head_ps: Ps
     drain_ps: Ps
@@ -279,8 +279,8 @@ class Crossing(NamedTuple):
 class Workload:
     """Workload of a planned collective: its moves, the links that it uses, and their times. Values are cached.
 
-    If all ranks do the same and no two threads share a link, one rank is simulated in place of all: it receives a
-    message when it has sent its own message of that step. On shared links, ties make the ranks differ.
+    If all ranks have the same moves and no two threads share a link, one rank is simulated in place of all: this rank
+    receives a message when it has sent its own message of the same step. On shared links, ties make the ranks differ.
     """
 
     def __init__(self, algorithm: Algorithm, made: PlannedCall) -> None:
@@ -332,7 +332,7 @@ class Workload:
 
     @cached_property
     def ranks(self) -> range:
-        """The ranks that are simulated: rank 0 if it represents all ranks, else all."""
+        """Ranks that are simulated: only rank 0 if it represents all ranks, otherwise all ranks."""
         is_one = self._is_alike and self._has_links_of_threads() and self._has_links_alike()
         return range(1 if is_one else self.task.size)
 
@@ -347,7 +347,7 @@ class Workload:
         return sum(map(len, used)) == len(set[str]().union(*used))
 
     def _has_links_alike(self) -> bool:
-        """Return whether each direction uses one link on every rank, of one kind and between the same two ports."""
+        """Return whether each direction uses, on every rank, one link, of one kind and between the same two ports."""
         kinds = set()
         for (rank, direction), (_, back) in self.wiring.items():
             (sip, port), *more = self.route_of((rank, direction))
@@ -408,8 +408,8 @@ class Workload:
         return self._routes[end]
 
     def between(self, place: Place, end: End) -> Ends:
-        """Return the PEs at ``place`` at both ends of a connection, or of an equivalent one: SIPs are identical, so
-        messages over the same ports and links take the same time.
+        """Return the PEs at ``place`` at both ends of a connection, or at the ends of an equivalent connection: SIPs
+        are identical, so messages over the same ports and links take the same time.
         """
         if end not in self._representative:
             far_ends, ports = self.system.far_ends, self.route_of(end)
@@ -432,7 +432,7 @@ class Workload:
         return self._crossings[key]
 
     def _factor(self, port: Port, nbytes: int) -> float:
-        """Return by how much the busiest edge between a link and its users is slower than the link; at least 1."""
+        """Return the time of the busiest edge between a link and its users, divided by the link's time; at least 1."""
         if port not in self._factors:
             link_ps = self.commands.link_ps(port, nbytes)
             loads: Counter[int] = Counter()
@@ -468,8 +468,8 @@ Mailbox = tuple[int, int, str]
 
 
 class Estimate(NamedTuple):
-    """Estimated cost. ``time_ps``: without the launch. ``in_a_row``: length of the longest chain of messages that
-    depend on each other. ``link_ps``: time for which the busiest link carries bytes.
+    """Estimated cost. ``time_ps``: time of the collective without its launch. ``in_a_row``: length of the longest chain
+    of messages that depend on each other. ``link_ps``: time for which the busiest link carries bytes.
     """
 
     time_ps: Ps
@@ -501,7 +501,7 @@ class _State:
 
 
 class _Message:
-    """Messages of a move in flight, at link ``hop``. ``behind_ps``: from the last link's head to the first's end."""
+    """Messages of one move, at link ``hop``. ``behind_ps``: from the last link's head to the first tile end."""
 
     __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "route", "spread_ps")
 
@@ -516,8 +516,8 @@ class _Message:
 
 
 class Cost:
-    """The cost of a task with an algorithm and its workers: lower bounds, each cheaper to compute than the next, and
-    the estimate.
+    """Cost of a task with an algorithm and its workers: lower bounds of the time, each cheaper to compute than the next
+    bound, and the estimate.
     """
 
     def __init__(self, algorithm: Algorithm, made: PlannedCall) -> None:
@@ -529,7 +529,7 @@ class Cost:
     def formula_ps(self) -> Ps:
         """Return a lower bound of the time for which the busiest link carries bytes, by the algorithm's formula.
 
-        The factor 2/3 accounts for rounding: the estimate's messages have whole elements, such as 2 in place of 2.49.
+        The factor 2/3 accounts for rounding: the estimate's messages have whole elements, for example 2 and not 2.49.
         """
         nbytes = int(self._algorithm.busiest_link(self._work.task) * 2 / 3) * self._work.task.itemsize
         return min((link.drain_ps(nbytes) for link in self._work.system.link_kinds), default=0)
@@ -669,7 +669,7 @@ class Cost:
         return receive_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles
 
     def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
-        """Account for loads, which are issued ahead: the latency of the first load, and the time of all bytes."""
+        """Add the cost of loads, which are issued ahead: the latency of the first load, and the time of all bytes."""
         latency_ps, bytes_ps = self._work.commands.load_ps(move.load_bytes)
         bytes_ps *= self._sharers
         begins_ps = state.loaded_ps or latency_ps + self._work.commands.issue_ps

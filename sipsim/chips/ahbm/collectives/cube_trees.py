@@ -12,8 +12,8 @@ Time is counted in **hops**: data sent in one hop are used in the next hop. An a
 possible arm, and partial results reach any owner in the last of these hops. A hop takes ``STRIDE`` **moments**; a
 moment has two **rounds** of the schedule, one per direction.
 
-**Order of additions** on each axis: from the end of each arm inwards, each member ``own + received``; the owner
-``(own + arm behind) + arm ahead``. One member computes each result, so all ranks get the same bits.
+**Order of additions** on each axis: from the end of each arm inwards, each member computes ``own + received``; the
+owner ``(own + arm behind) + arm ahead``. One member computes each result, so all ranks get the same bits.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ With 2 it sends 4; the mean is 1.9."""
 
 
 class Axis(NamedTuple):
-    """An axis: ``size`` members in a line or, with ``wraps``, a ring. ``ahead``, ``back``: names of its directions."""
+    """Axis of ``size`` members in a line or, with ``wraps``, a ring. ``ahead``, ``back``: names of its directions."""
 
     size: int
     wraps: bool
@@ -66,7 +66,7 @@ class Axis(NamedTuple):
 
     @property
     def span(self) -> int:
-        """Hops of a reduction along the axis: the longest arm of any owner."""
+        """Number of hops of a reduction along the axis: the length of the longest arm of any owner."""
         return self.size // 2 if self.wraps else self.size - 1
 
     def step(self, moment: int, is_ahead: bool, combine: int | None = None) -> Step:
@@ -81,7 +81,7 @@ class Axis(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """A unit's owner on an axis: its place, and whether the arm ahead is the longer one in a ring of even size."""
+    """Owner of a unit on an axis: its place, and whether in a ring of even size the arm ahead is the longer arm."""
 
     axis: int
     place: int
@@ -107,7 +107,7 @@ Moves = Iterator[tuple[int, bool, int | None]]
 
 
 def _reduction(axis: Axis, owner: Owner, place: int) -> Moves:
-    """Yield a member's moves of the reduction: at distance ``d`` from the owner it sends ``d`` hops before the end."""
+    """Yield moves of the reduction: at distance ``d`` from the owner a member sends ``d`` hops before the end."""
     (behind, ahead), offset = owner.arms(axis), owner.offset(axis, place)
     sent = axis.span - abs(offset)
     if -behind < offset <= 0:
@@ -119,7 +119,7 @@ def _reduction(axis: Axis, owner: Owner, place: int) -> Moves:
 
 
 def _broadcast(axis: Axis, owner: Owner, place: int) -> Moves:
-    """Yield a member's moves of the broadcast: at distance ``d`` from the owner it sends in hop ``d`` of the axis."""
+    """Yield a member's moves of the broadcast: a member at distance ``d`` from the owner sends in hop ``d``."""
     (behind, ahead), offset = owner.arms(axis), owner.offset(axis, place)
     sent = abs(offset)
     if offset:
@@ -160,8 +160,8 @@ def steps_of(axes: tuple[Axis, ...], owners: tuple[Owner, ...], first: int, memb
 
 
 class Grid(NamedTuple):
-    """The grid of all members: the sizes of its axes; ``pes`` is 1 if the PEs of a cube form no axis. ``wraps``: the
-    axes of SIPs are rings.
+    """Grid of all members, as the sizes of the axes. ``pes`` is 1 if the PEs of a cube form no axis. ``wraps``: whether
+    the axes of SIPs are rings.
     """
 
     pes: int
@@ -204,14 +204,14 @@ class Grid(NamedTuple):
 
     @property
     def sip_owners(self) -> int:
-        """Units after which the exchange has loaded all SIP links equally: each owner, longer arm and order of axes."""
+        """Number of units after which all SIP links have equal load: each owner, longer arm and order of axes once."""
         orders = 2 if self.sip_w > 1 and self.sip_h > 1 else 1
         return self.sip_w * self.sip_h * (2 if self.wraps else 1) * orders
 
 
 class Rows(Enum):
-    """Placement of rows. ``OF_CUBES``: one per cube, whose units are shared by all workers. ``IN_PIECES``: one per
-    cube, a piece on each PE. ``OF_PES``: one per PE.
+    """Placement of rows. ``OF_CUBES``: one row per cube, whose workers share the row's units. ``IN_PIECES``: one row
+    per cube, with a piece on each PE. ``OF_PES``: one row per PE.
     """
 
     OF_CUBES = 0
@@ -220,10 +220,10 @@ class Rows(Enum):
 
 
 class Trees(NamedTuple):
-    """The trees of an algorithm on a system.
+    """Reduction trees of an algorithm on a system.
 
-    ``lanes``: workers of a member, each with separate elements. ``root``: the cube that owns all units, or with
-    ``rotates`` the first unit. A unit is one message of at most a slot.
+    ``lanes``: number of workers per member, each with separate elements. ``root``: number of the cube that owns all
+    units, or with ``rotates`` the first unit. A unit is one message of at most a slot.
     """
 
     grid: Grid
@@ -236,7 +236,7 @@ class Trees(NamedTuple):
 
     def task(self, n_elem: int, itemsize: int, lane: int) -> tuple[Task, Schedule]:
         """Return the all-reduce of ``n_elem`` elements per member and its schedule, for one lane, or for all lanes if
-        they share a row.
+        the lanes share a row.
         """
         schedule = _schedule(self, n_elem, itemsize, lane)
         workers = min(self.lanes, len(schedule)) if self.rows is Rows.OF_CUBES else 1
@@ -305,8 +305,8 @@ LEAST_BYTES = 1024
 
 
 def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> list[int]:
-    """Return the lengths of a row's units, which differ by at most one: at most a slot, and at least ``LEAST_BYTES``
-    unless the row is shorter. In long rows every owner has the same number of units.
+    """Return the lengths in elements of a row's units, which differ by at most 1. A unit is at most a slot, and at
+    least ``LEAST_BYTES`` unless the row is shorter. In long rows every owner has the same number of units.
 
     Raises:
         ValueError: a slot is smaller than an element.
@@ -323,7 +323,7 @@ def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> li
 
 
 class TreeHooks(NamedTuple):
-    """The hooks of an algorithm module whose schedules are :class:`Trees` (ADR-0023 D11, ADR-0032 D7).
+    """Hooks for algorithm modules whose schedules are :class:`Trees` (ADR-0023 D11, ADR-0032 D7).
 
     A module makes an instance and exports its methods under their names, and :func:`kernel`.
     """
@@ -427,7 +427,7 @@ ELEMENT_BYTES = DTYPES[DEFAULT_DTYPE].itemsize
 
 
 def root_of(system: "AhbmSystem", algorithm: str, n_elem: int) -> int:
-    """Return the root cube for rows of ``n_elem`` elements: the configured one, else the fastest, the last if equal."""
+    """Return the root cube for rows of ``n_elem`` elements: the configured cube, else the last of the fastest cubes."""
     configured = system.resolved.ccl.algorithms[algorithm].root_cube
     if isinstance(configured, int):
         return configured
@@ -463,7 +463,7 @@ def _to_port_ps(system: "AhbmSystem", root: int, port: str) -> int:
 
 
 def _rows_in(system: "AhbmSystem", x: int, y: int) -> int:
-    """Return the rows that enter the busiest PE: its own from HBM, those of its arms, the result or the exchange."""
+    """Return how many rows enter the busiest PE: from its HBM, from its arms, and the result or the exchange."""
     (width, height), n_sips = system.cube_mesh, system.n_sips
     from_rows, from_column = (x > 0) + (x < width - 1), (y > 0) + (y < height - 1)
     exchange = min(2, n_sips - 1) if n_sips > 1 else 0

@@ -1,7 +1,7 @@
 """The kernel of every algorithm that is a schedule: it runs the instructions of its worker.
 
-Loads and receives are issued some instructions ahead. A value that is forwarded stays in the TCM. It is stored when it
-is final; no send waits for a store.
+Loads and receives are issued some instructions ahead. A value that is forwarded stays in the TCM. A value is stored
+when it is final; no send waits for a store.
 """
 
 from collections import defaultdict, deque
@@ -59,9 +59,9 @@ def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict
 
 
 class _Loads:
-    """The loads of a program, one per tile or coalesced access, up to ``ahead`` of them in flight.
+    """Loads of a program, one per tile or coalesced access, with up to ``ahead`` loads in flight.
 
-    ``_joint``: values of coalesced loads that are not used up, by their first element.
+    ``_joint``: values of coalesced loads with unused tiles, by the first element of the load.
     """
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
@@ -91,7 +91,7 @@ class _Loads:
 
 
 class _Receives:
-    """The receives of a program, up to ``ahead`` of them posted."""
+    """Receives of a program, with up to ``ahead`` receives posted."""
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
         self._ahead = ahead
@@ -107,7 +107,7 @@ class _Receives:
             self._post()
 
     def message(self) -> TensorHandle:
-        """Wait for the next message. Meanwhile post small receives, to save their time after the last arrival."""
+        """Wait for the next message and return it. Small receives are posted meanwhile, to save time at the end."""
         while self._left and self._left[0].length <= self._small and not self._posted[0].is_completed():
             self._post()
         return self._tl.wait(self._posted.popleft())
@@ -118,7 +118,7 @@ class _Receives:
 
 
 class _Stores:
-    """The stores of final values, divided first for ``avg``. ``_joint``: parts of coalesced stores by first element."""
+    """Stores of final values, divided first for ``avg``. ``_joint``: parts of coalesced stores by first element."""
 
     def __init__(self, result: Pointer, divisor: int, tl: "TL") -> None:
         self._result = result
@@ -162,7 +162,7 @@ def _at(pointer: Pointer, elements: int) -> Pointer:
 
 
 def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
-    """Combine two values with an operator; for ``avg`` only the sum, which the caller divides."""
+    """Combine two values with an operator. For ``avg`` return the sum, which the caller divides."""
     word = MATH_OF[op]
     if word == "add":
         return first + second

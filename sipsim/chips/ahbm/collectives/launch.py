@@ -1,4 +1,4 @@
-"""The launch of a collective on one rank: its workers, and the programs of the workers. No side effects."""
+"""Launch planning of a collective on one rank: the workers, and the programs of the workers. No side effects."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -16,8 +16,8 @@ Place = tuple[int, int]
 
 
 class WorkerSettings(NamedTuple):
-    """Settings of workers. ``most``: maximum per SIP; ``least_bytes``: tensor bytes per worker beyond one per shard;
-    ``room_bytes``: TCM bytes for the kernel's values on each worker.
+    """Settings of workers. ``most``: maximum number of workers per SIP. ``least_bytes``: least tensor bytes per worker
+    if there are more workers than shards. ``room_bytes``: TCM bytes for the kernel's values on each worker.
     """
 
     most: int
@@ -32,7 +32,7 @@ def worker_places(
 
     Their number is one per shard (at most ``most // 2``) or one per ``least_bytes``, whichever is larger, up to
     ``most``. A worker is the PE that holds its shard, or the middle shard of several; if there are more workers than
-    shards, further PEs of the cube work, too. ``allowed``: the PEs of a cube that may work; empty: all.
+    shards, further PEs of the cube work, too. ``allowed``: PEs of a cube that may work; if empty, all PEs may.
     """
     pes = list(allowed) or list(range(n_pes))
     cubes = list(dict.fromkeys(cube for cube, _ in holders))
@@ -53,8 +53,8 @@ def _from(first: int, pes: Sequence[int]) -> list[int]:
 
 
 class PlannedCall(NamedTuple):
-    """A planned call. ``task``: input of the algorithm; ``places``: the workers on each SIP; ``shards``: elements per
-    shard; ``spans``: elements of this rank's tensors that are contiguous in one memory.
+    """Planned call. ``task``: input of the algorithm. ``places``: the workers on each SIP. ``shards``: elements per
+    shard. ``spans``: number of elements of this rank's tensors that are contiguous in one memory.
     """
 
     task: Task

@@ -35,7 +35,7 @@ NeighbourTable = dict[int, NeighbourMap]
 def reverse_direction(
     table: NeighbourTable, rank: int, peer: int, direction: str, opposite: Mapping[str, str] = OPPOSITE
 ) -> str | None:
-    """Return the peer's direction that leads back to ``rank``: preferably the opposite, else another, else None.
+    """Return the peer's direction back to ``rank``: preferably the opposite, else another direction, else None.
 
     Preference: ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only this preference
     distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for this opposite,
@@ -53,7 +53,7 @@ Builder = Callable[[int, int], NeighbourMap]
 
 
 class Table(NamedTuple):
-    """A neighbour table. ``build(rank, size)`` returns the neighbours of one rank.
+    """Neighbour table. ``build(rank, size)`` returns the neighbours of one rank.
 
     ``square``: the number of ranks must be a square. ``one_way``: the opposite of a direction only receives.
     ``self_wired``: the table is empty, and the algorithm must export ``neighbors()``.
@@ -65,7 +65,7 @@ class Table(NamedTuple):
     self_wired: bool = False
 
     def refuses(self, size: int, most: int) -> str | None:
-        """Return why the table cannot wire ``size`` ranks and the nearest valid numbers up to ``most``; else None."""
+        """Return why the table cannot wire ``size`` ranks, and the nearest valid sizes <= ``most``; None if it can."""
         side = math.isqrt(size)
         if not self.square or side * side == size:
             return None

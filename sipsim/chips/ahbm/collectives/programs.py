@@ -1,4 +1,4 @@
-"""The programs of a rank's workers: a schedule translated to instructions for tiles, equally on every rank.
+"""Programs of a rank's workers: a schedule translated to instructions for tiles, by the same rules on every rank.
 
 A *worker* is a PE that runs the kernel on its part of the elements. Parts are in the order of elements, with the parts
 of all flows interleaved, so that a worker's part is in nearby memory if the tensor is distributed evenly.
@@ -31,7 +31,7 @@ flow, and the tiles that it loads and receives."""
 
 
 class Shards(NamedTuple):
-    """Elements of each PE's shard, of source and result; 0: no tensor. No access crosses the end of a shard."""
+    """Number of elements of each PE's shard of source and of result, 0 without the tensor. No access crosses shards."""
 
     source: int
     result: int
@@ -71,7 +71,7 @@ class Instruction(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The instructions of a worker, and the lookahead limits of its kernel."""
+    """Program of a worker: its instructions, and how far ahead its kernel issues loads and receives."""
 
     instructions: list[Instruction]
     ahead: Ahead = Ahead()
@@ -80,7 +80,7 @@ class Program(NamedTuple):
 def programs(
     task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, sends: int = 0
 ) -> list[list[Instruction]]:
-    """Return the instructions of each worker of a rank, as :func:`worker_program`."""
+    """Return the instructions of each worker of a rank, in the order of workers (:func:`worker_program`)."""
     return [worker_program(task, schedule, rank, each, n_workers, shards, tile, sends) for each in range(n_workers)]
 
 
@@ -125,8 +125,8 @@ def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list
 
 
 def passes_of(task: Task, width: int, whole: int, flows: int) -> int:
-    """Return the number of passes that a worker of ``flows`` flows needs for the share ``width / whole`` of all data:
-    it must be able to hold its part of each pass.
+    """Return the number of passes that a worker of ``flows`` flows needs for the share ``width / whole`` of all data.
+    The worker must be able to hold its part of each pass in the TCM.
     """
     nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * width // whole
     return max(-(-nbytes * ROOM_DIVISOR * flows // task.room_bytes), 1)
@@ -141,7 +141,7 @@ def _passes(task: Task, part: Share, flows: int) -> list[Share]:
 
 
 def tiles_of(block: Extent, shards: Shards, tile: int) -> list[Tile]:
-    """Return a block's tiles: at most ``tile`` elements each, none across the end of a shard."""
+    """Return a block's tiles: each has at most ``tile`` elements and does not cross the end of a shard."""
     cuts = {*range(0, block.length, tile)}
     for offset, shard in ((block.source, shards.source), (block.result, shards.result)):
         if shard:
@@ -211,7 +211,7 @@ class _Translator:
             yield (end, place), instruction
 
     def _uses(self, moves: list[_Move]) -> list[tuple[bool, bool]]:
-        """Return for each move: whether the tile's value is used later, and whether it is a final result to store."""
+        """Return for each move whether a later move uses the tile's value, and whether the value is a final result."""
         later: dict[Message, _Move] = {}
         uses = []
         for move in reversed(moves):
@@ -290,14 +290,14 @@ def hoisted_sends(
     """Hoist each send of a worker over up to ``ahead`` independent messages per direction that are received before it,
     so that links stay busy.
 
-    ``sends(step)``: whether a step sends; ``received(step)``: direction and number of messages of a step that does not
-    send; ``needs(send, step)``: whether a send depends on another step.
+    ``sends(step)`` returns whether a step sends, ``received(step)`` direction and number of messages of a step that
+    does not send, and ``needs(send, step)`` whether a send depends on another step.
 
-    The order of sends does not change, nor that of receives. With rings of more than ``ahead`` slots this is free of
+    The order of sends and the order of receives do not change. With rings of more than ``ahead`` slots this is free of
     deadlock. Proof: take the waiting rank whose step has the least position (:mod:`sipsim.collectives.schedule`). If
-    the step is a send, the ring is full of messages of lesser positions. The receiver waits at no lesser position: if
-    it waits to receive, it has received all of them, and if it waits to send, all but ``ahead``. If the step is a
-    receive, the sender waits at no lesser position, and its send may only have been moved to the front.
+    the step is a send, the ring is full of messages of lesser positions. The receiver waits at no lesser position: a
+    receiver that waits to receive has received all these messages; a receiver that waits to send, all but ``ahead``. If
+    the step is a receive, the sender waits at no lesser position, and its send may only have been moved to the front.
     """
     found: list[T] = []
     for step in steps:
@@ -316,7 +316,7 @@ def hoisted_sends(
 def farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
     """Sort the first sends of a program by distance, the farthest first. ``links_to(direction)``: links of the route.
 
-    These are the sends before the first receive that find a free slot: none waits for another rank, so any order works.
+    First sends are sends before the first receive that find a free slot. They wait for no rank, so any order works.
     """
     first: list[Instruction] = []
     used = Counter[str]()
@@ -354,7 +354,7 @@ def coalesced(program: list[Instruction], spans: Shards, itemsize: int) -> list[
     ``COALESCED_BYTES`` before the first is used, and one command stores tiles when the last is final. Elements in gaps
     between loaded tiles are loaded and dropped. Messages stay single tiles.
 
-    ``spans``: elements of source and result that are contiguous in one memory; 0: all, or no such tensor.
+    ``spans``: number of contiguous elements of source and of result in one memory; 0 if all, or without the tensor.
 
     A value that is stored unchanged after its load is loaded separately: a coalesced store takes values that are
     neighbours in the result, but a coalesced load yields neighbours in the source.
@@ -381,7 +381,7 @@ def coalesced(program: list[Instruction], spans: Shards, itemsize: int) -> list[
 def _groups(pieces: list[_Access], span: int, most: int, may_pass: Callable[[int], bool]) -> Iterable[list[_Access]]:
     """Yield groups of two or more accesses within ``most`` elements of one span, sorted by address.
 
-    ``may_pass(gap)``: whether ``gap`` elements between two accesses may be accessed, too.
+    ``may_pass(gap)`` returns whether a group may also access ``gap`` unused elements between two accesses.
     """
     group: list[_Access] = []
     for piece in sorted(pieces):
@@ -397,7 +397,7 @@ def _groups(pieces: list[_Access], span: int, most: int, may_pass: Callable[[int
 
 
 def _coalesced_accesses(pieces: list[_Access]) -> Iterable[tuple[int, CoalescedAccess]]:
-    """Return (instruction number, coalesced access) for each access of a group."""
+    """Return (instruction number, coalesced access) for each access of the group ``pieces``."""
     at, numbers = pieces[0].at, sorted(piece.number for piece in pieces)
     length = pieces[-1].at + pieces[-1].length - at
     return [(number, CoalescedAccess(at, length, number == numbers[0], number == numbers[-1])) for number in numbers]

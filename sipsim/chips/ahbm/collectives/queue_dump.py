@@ -12,7 +12,7 @@ from sipsim.records.dump import Place, QueueState, SipDump, place_name
 
 
 def dump(tasks: SipDump, sip: Sip) -> bytes:
-    """Return a SIP's state for the deadlock report as JSON: the dump of its tasks, with its queues added."""
+    """Return a SIP's state for the deadlock report as JSON: the dump ``tasks``, with the SIP's queues added."""
     return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip)), has_ipcq=True))
 
 
@@ -28,14 +28,14 @@ def pointer_dump(sip: Sip) -> str:
 
 
 def queue_states(sip: Sip) -> Iterable[QueueState]:
-    """Yield the queue pairs of all PEs in use by cube and PE: those of the plan, then those created later, by name."""
+    """Yield the queue pairs of PEs in use by cube and PE: first pairs of the plan, then later pairs by name."""
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.every.values():
             yield _queue_state(pe.ipcq.place, queue)
 
 
 def pointers(queue: QueueState) -> str:
-    """Return the four pointers with their names of ADR-0023 D2."""
+    """Return the four pointers of a queue pair as text, named as in ADR-0023 D2."""
     return (
         f"my_head={queue.my_head} my_tail={queue.my_tail} "
         f"peer_head_cache={queue.peer_head_cache} peer_tail_cache={queue.peer_tail_cache}"

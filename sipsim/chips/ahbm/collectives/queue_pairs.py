@@ -1,6 +1,6 @@
 """Creation of the queue pairs of every PE from a neighbour table: paired rings, their addresses, credit latencies.
 
-They are derived from the config without communication, so every process has the same plan. A table that cannot be
+Each process derives the same queue pairs from the config, without communication. A neighbour table that cannot be
 installed raises a ``ConfigError`` before the run (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
 """
 
@@ -21,7 +21,7 @@ from sipsim.fabric.graph import Node
 
 
 class Ring(NamedTuple):
-    """The receive ring of one rank and direction."""
+    """Receive ring, identified by its rank and the direction from which the rank receives."""
 
     rank: int
     direction: str
@@ -37,7 +37,7 @@ RING_VA_ALIGN_BYTES = 256
 
 
 def places_in_order(system: AhbmSystem, rank_per: RankPer, world_size: int) -> list[PePlace]:
-    """Return the PEs of ranks 0, 1, ...: the first of all PEs, of all cubes' lead PEs, or of all SIPs' cubes 0."""
+    """Return the PEs of the first ranks: a rank is a PE, a cube (its lead PE), or a SIP (the lead PE of cube 0)."""
     cubes = range(1 if rank_per == "sip" else system.n_cubes)
     pes = range(system.n_pes) if rank_per == "pe" else (LEAD_PE,)
     every = (PePlace(*place) for place in product(range(system.n_sips), cubes, pes))
@@ -48,7 +48,7 @@ def pair_rings(table: NeighbourTable, one_way: bool = False, opposite: Mapping[s
     """Return the ring that each direction writes to: ``{(rank, direction): (peer, peer's direction)}``.
 
     A peer without a direction back (unidirectional ring) gets a receive-only ring in the opposite direction. With
-    ``one_way`` every peer gets one: with two ranks that have only E, neither E leads back.
+    ``one_way`` every peer gets such a ring, even if each of two ranks has direction E to the other.
 
     Raises:
         ConfigError: two senders would write to one ring.
@@ -160,7 +160,7 @@ def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
 
 
 class EntryBuilder:
-    """Builder of a wiring's entries from the addresses of its rings: ``bases`` are physical, ``vas`` virtual."""
+    """Builder of a wiring's entries from ring addresses: ``bases`` are physical, ``vas`` virtual addresses."""
 
     def __init__(
         self,
@@ -238,12 +238,12 @@ def check_rings_disjoint(plan: InstallPlan) -> None:
 
 
 def check_endpoints(plan: InstallPlan, kind: str) -> None:
-    """Check ADR-0023 I3 and I4 on an installed plan: the ends of a pair name each other, and all rings are in ``kind``.
+    """Check that the ends of each queue pair name each other and all rings are in memory ``kind`` (ADR-0023 I3, I4).
 
     Each receive ring has exactly one sender, at the place in its entry, with the same ring size.
 
     Raises:
-        ConfigError: names the first end that violates this.
+        ConfigError: names the first end that fails the check.
     """
     rings = {e.my_rx_base_pa: (place, e) for place, entries in plan.items() for e in entries}
     written: dict[int, tuple[PePlace, str]] = {}

@@ -1,6 +1,6 @@
 """Reference results of schedules: the schedule's messages evaluated in NumPy for all ranks. No side effects.
 
-Parts, blocks, order of additions and arithmetic are those of the kernels, so results are bit-identical.
+Parts, blocks, order of additions and arithmetic are the same as in the kernels, so results are bit-identical.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from sipsim.collectives.semantics import Has, Task
 
 
 def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:
-    """Return every rank's flat result; None for a rank that needs none (its tensor is unspecified).
+    """Return the flat result of every rank; None for a rank without a result, whose tensor is unspecified.
 
-    ``sources``: flat, by rank; None for a rank without a source. In place, a rank without a result keeps its source.
+    ``sources``: flat source array by rank, or None. In place, the tensor of a rank without a result keeps its source.
     """
     assert algorithm.schedule is not None
     assert algorithm.wiring is not None

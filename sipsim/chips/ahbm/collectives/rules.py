@@ -58,7 +58,7 @@ def check_overrides_of_groups(resolved: Resolved, overrides: Sequence[Override])
     """Check the user's overrides for a run that has only collectives over SIPs.
 
     Raises:
-        ConfigError: an override has no effect on these.
+        ConfigError: an override has no effect on collectives over SIPs.
     """
     kind = resolved.ccl.defaults.buffer_kind
     given = next((each for each in overrides if "defaults.buffer_kind" in each.paths()), None)
@@ -229,7 +229,7 @@ def buffers_hold_packets(resolved: Resolved) -> None:
 
 
 def schedules_share_their_pes(resolved: Resolved) -> None:
-    """Check that no schedule sets what applies to all queue pairs of a PE; modules are inspected, not run."""
+    """Check that no schedule has a setting that applies to all queue pairs of a PE; modules are inspected, not run."""
     for name in sorted(resolved.ccl.algorithms):
         try:
             check_schedule_settings(resolved, name)

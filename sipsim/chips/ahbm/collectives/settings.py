@@ -1,4 +1,4 @@
-"""Effective settings of an algorithm: the values of its ``ccl.yaml`` entry, otherwise those of ``defaults``."""
+"""Effective settings of an algorithm: the values of its ``ccl.yaml`` entry, otherwise the values of ``defaults``."""
 
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -13,7 +13,7 @@ from sipsim.core.registry import unknown_name
 
 
 def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
-    """Return the message about an unknown algorithm; for a ``.py`` file, with the entry that would define it."""
+    """Return the error message for an unknown algorithm; for a ``.py`` file it shows an entry that defines the file."""
     hint = ""
     if name.endswith(".py"):
         stem = PurePath(name).stem
@@ -34,7 +34,7 @@ def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
 
 
 def pair_ipcq(resolved: Resolved) -> IpcqKnobs:
-    """Return the settings of point-to-point messages: per-queue-pair keys from ``defaults``, others as on the PE."""
+    """Return the settings of point-to-point messages: keys per queue pair from ``defaults``, other keys from the PE."""
     defaults = resolved.ccl.defaults
     every = dict.fromkeys(IpcqKnobs.__struct_fields__, effective_ipcq(resolved, defaults.algorithm))
     return merged(IpcqKnobs, {**every, **dict.fromkeys(PER_QUEUE_PAIR, defaults)})
@@ -76,7 +76,7 @@ def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
 
 
 def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, str]:
-    """Return the opposites of directions: the built-in pairs, and those of the algorithm's entry."""
+    """Return the opposites of directions: the built-in pairs, and the pairs in the algorithm's entry."""
     own = resolved.ccl.algorithms[algorithm_name].opposites
     return {**OPPOSITE, **own, **{b: a for a, b in own.items()}}
 
@@ -113,8 +113,8 @@ def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]
 def canonical_groups(resolved: Resolved) -> list[object]:
     """Return the values of collectives over groups that enter digests: their settings, then all algorithm entries.
 
-    All entries are included: a call may name any, ``auto`` compares all, and only a loaded module shows whether it is a
-    schedule.
+    All entries are included: a call may name any algorithm, ``auto`` compares all of them, and only a loaded module
+    shows whether it is a schedule.
     """
     defaults = resolved.ccl.defaults
     every = (

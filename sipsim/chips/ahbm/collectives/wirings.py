@@ -1,4 +1,4 @@
-"""The wiring of a process group: its queue pairs, and the TCM windows for their receive rings.
+"""Wirings of process groups: their queue pairs, and the TCM windows for the receive rings.
 
 Every rank derives the same windows, rings and generations without communication: all ranks of a run create and destroy
 groups in one order, and all ranks of a group make the same calls in the same order. So a sender knows the address of
@@ -25,7 +25,7 @@ from sipsim.core.errors import ConfigError
 
 
 class Communicator(NamedTuple):
-    """A group of ranks, the algorithm that they run, and the queue pairs ``entries`` between them.
+    """Communicator: a group of ranks, their algorithm, and the queue pairs ``entries`` between the ranks.
 
     ``pe_of_rank``: the PE of each rank, on which the kernels run.
     """
@@ -40,7 +40,7 @@ class Communicator(NamedTuple):
         return len(self.pe_of_rank)
 
     def on_sip(self, sip: int) -> "Communicator":
-        """Return a copy for one SIP: SIPs in one process share no state of the algorithm's module."""
+        """Return a copy for one SIP, so that SIPs in one process share no state of the algorithm's module."""
         return self._replace(algorithm=self.algorithm.fresh_instance(sip))
 
     def places_on(self, sip: int) -> list[PePlace]:
@@ -52,7 +52,7 @@ class Communicator(NamedTuple):
         among PEs, also check that kernels run on no other PEs.
 
         Raises:
-            ValueError: a part that no kernel would process, or a kernel without a part.
+            ValueError: no kernel would process some part, or some kernel has no part.
         """
         running = set(self.places_on(sip))
         is_divided = self.algorithm.layout is not None and self.algorithm.layout[1] != COPIES
@@ -84,7 +84,7 @@ SLOT_STEP_BYTES = 256
 
 
 class RingSize(NamedTuple):
-    """The rings of a wiring: ``n_slots`` of ``slot_size`` bytes each, at most ``directions`` on a PE."""
+    """Size of a wiring's rings: ``n_slots`` slots of ``slot_size`` bytes each, at most ``directions`` rings per PE."""
 
     n_slots: int
     slot_size: int
@@ -101,7 +101,7 @@ class RingSize(NamedTuple):
 
 
 def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
-    """Return the rings of a wiring: as configured, or with smaller, then fewer slots if they do not fit the window.
+    """Return the size of a wiring's rings: as configured; if this exceeds the window, with smaller, then fewer slots.
 
     Raises:
         ConfigError: not even one slot of 256 B per ring fits.
@@ -124,9 +124,9 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
 
 
 def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
-    """Return number and bytes of the slots of a ring in ``room_bytes``, at most the given ones; 0 bytes if none fits.
+    """Return (number, bytes) of a ring's slots in ``room_bytes``, at most the given values; 0 bytes if no slot fits.
 
-    Both are powers of two under ``hw_strict``, so that a slot is addressed with a mask (ADR-0023 D21).
+    Both values are powers of two under ``hw_strict``, so that a slot is addressed with a mask (ADR-0023 D21).
     """
     count = max(min(n_slots, room_bytes // SLOT_STEP_BYTES), 1)
     if hw_strict:
@@ -153,7 +153,7 @@ def group_entries(
     offsets: dict[int, int],
     rank: int,
 ) -> InstallPlan:
-    """Return the entries of a rank's workers. ``knobs``: with the ring size; ``offsets``: of the rings in each TCM."""
+    """Return the entries of a rank's workers. ``knobs`` set the ring size. ``offsets``: TCM offset of rings by SIP."""
     directions: dict[int, list[str]] = {}
     for end, direction in sorted(wiring):
         directions.setdefault(end, []).append(direction)
@@ -186,7 +186,7 @@ class WindowAllocator:
         self.count = count
 
     def take(self, sips: tuple[int, ...]) -> dict[int, int]:
-        """Allocate a window on each SIP of a group, the lowest free one; return the TCM offsets by SIP.
+        """Allocate the lowest free window on each SIP of a group; return the TCM offset of the window by SIP.
 
         Raises:
             ConfigError: a SIP has no free window; nothing is allocated.
@@ -223,7 +223,7 @@ class RingAllocator:
         return taken is not None
 
     def take(self, name: str, nbytes: int) -> tuple[int, list[str]]:
-        """Allocate a new wiring; return its offset in the window, and the wirings that are evicted for it.
+        """Allocate a new wiring; return its offset in the window, and the names of the wirings evicted for this.
 
         Raises:
             ConfigError: the wiring is larger than the window.
@@ -238,7 +238,7 @@ class RingAllocator:
         return offset, gone
 
     def _gap(self, nbytes: int) -> int | None:
-        """Return the first offset with ``nbytes`` free bytes; None if there is none."""
+        """Return the first offset with ``nbytes`` free bytes; None if no gap is large enough."""
         offset = 0
         for start, size in sorted(self._taken.values()):
             if start - offset >= nbytes:
@@ -263,12 +263,12 @@ def wiring_generation(group: int, number: int) -> int:
 
 
 def pair_generation(group: int, number: int, row: int = 0) -> int:
-    """Return the generation of pair ``number``, counted from 0, of a group; it differs for each result row ``row``."""
+    """Return the generation of pair ``number``, counted from 0, of a group; each result row has another generation."""
     return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 
 class InstalledWiring(NamedTuple):
-    """An algorithm's queue pairs: rings at an offset of the window, on ``places``, to which calls add workers.
+    """Installed queue pairs of an algorithm, with rings at ``offset`` in the window. Calls add workers to ``places``.
 
     A wiring has the same generation and offset on all ranks of a group.
     """
@@ -282,16 +282,16 @@ class InstalledWiring(NamedTuple):
 
 
 class WiringUse(NamedTuple):
-    """A wiring to use, and the evicted wirings, which must be closed first."""
+    """Wiring to use, and the evicted wirings ``gone``, which the caller must close first."""
 
     wired: InstalledWiring
     gone: list[InstalledWiring]
 
 
 class ProcessGroup:
-    """Process group ``number`` of a run, equal on all ranks; 0 is the group of all SIPs. ``window``: its TCM offset by
-    SIP. ``calls``: number of collectives that the group has started. ``pes``: the PEs of each cube that may work for
-    the group; empty: all. ``rows``: number of result rows since the creation of the group.
+    """Process group. ``number`` is equal on all ranks; 0 is the group of all SIPs. ``window``: TCM offset of the window
+    of the group, by SIP. ``calls``: number of collectives that the group has started. ``pes``: PEs of each cube that
+    may work for the group; empty if all may. ``rows``: number of result rows since the creation of the group.
     """
 
     def __init__(
@@ -316,10 +316,10 @@ class ProcessGroup:
         return self.name
 
     def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> WiringUse:
-        """Return the wiring of an algorithm, made anew if it is not allocated in the window.
+        """Return the wiring of an algorithm; a wiring that is not allocated in the window is made anew.
 
         Raises:
-            ConfigError: its rings do not fit the window.
+            ConfigError: the rings of the wiring do not fit the window.
         """
         name = algorithm.name
         if self._room.use(name):
@@ -350,8 +350,8 @@ MOST_SLOTS = 4
 class PeerPair(NamedTuple):
     """Point-to-point connection from group rank ``src`` to group rank ``dst``.
 
-    Both ranks derive its properties only from the group and from the tensor's size and layout, which must be equal on
-    both; the order of calls does not matter.
+    Both ranks derive the properties of the pair only from the group and from the tensor's size and layout, which must
+    be equal on both ranks; the order of calls does not matter.
     """
 
     group: ProcessGroup
@@ -365,11 +365,11 @@ class PeerPair(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """Generation of its queue pairs in this result row; it does not depend on the order of calls."""
+        """Generation of the pair's queue pairs in this result row, independent of the order of calls."""
         return pair_generation(self.group.number, self.src * self.group.group.size + self.dst, self.group.rows)
 
     def slots(self, knobs: IpcqKnobs) -> tuple[int, int]:
-        """Return number and bytes of the slots of a ring: at most those of ``knobs``, reduced to fit.
+        """Return (number, bytes) of a ring's slots: the values of ``knobs``, reduced if necessary to fit the window.
 
         Raises:
             ConfigError: the group has no window, or so many ranks that no slot fits.
@@ -430,7 +430,7 @@ def pair_workers(
 def pair_program(
     pair: PeerPair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
 ) -> Program:
-    """Return the program of one worker: its part of the elements, tile by tile."""
+    """Return the program of one worker, which sends or receives its part of the elements tile by tile."""
     shard = tensor.numel() // tensor.dp.blocks()
     first, stop = Share(worker, worker + 1, n_workers).of(tensor.numel())
     tiles = tiles_of(
@@ -446,7 +446,7 @@ def pair_program(
 def pair_entries(
     system: AhbmSystem, knobs: IpcqKnobs, pair: PeerPair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
-    """Return the queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with the ring size.
+    """Return the queue pairs of pairs of workers, and the PEs of each pair, source first. ``knobs`` set the ring size.
 
     Only the destination has a ring. The source's ring of the opposite direction belongs to another pair.
     """

@@ -1,4 +1,4 @@
-"""Price of each kind of span: its time on an idle machine, computed from the config, as stages, in picoseconds.
+"""Prices of spans: the time in ps of each kind of span on an idle machine, computed from the config as stages.
 
 An uncontended transfer takes the overhead of its first node, of every wire and node on its path, and the drain of its
 slowest edge. A launch has stages for host, IO_CPU, M_CPUs and the messages between them (ADR-0035, ADR-0036). A stage
@@ -75,9 +75,9 @@ _CELL_BYTES = 4
 
 
 class Term(NamedTuple):
-    """Summand of a price: the part of the machine, the config keys that set it (the main key first), and time.
+    """Summand ``ps`` of a price: the machine part that takes this time, and the keys that set it, the main key first.
 
-    Terms of a transfer also have the ``step`` of the transfer, the ``kind`` of resource, and ``what``: name and place.
+    A term of a transfer also has the ``step`` of the transfer, the ``kind`` of the resource, and its name in ``what``.
     """
 
     part: str
@@ -89,8 +89,8 @@ class Term(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Part of a price: its time, and a function that returns its terms. ``of_bytes``: it is the time of the payload's
-    bytes on the slowest edge or in the slower memory at the ends.
+    """Part of a price: a time, and a function that returns the terms of this time. ``of_bytes``: whether the stage is
+    the time of the payload's bytes on the slowest edge, or in the slower of the two memories at the ends.
     """
 
     ps: Ps
@@ -117,13 +117,13 @@ def terms_of(price: Price) -> list[Term]:
 
 
 def by_place(price: Price) -> list[Term]:
-    """Return the terms with consecutive terms of the same step, kind and what added up."""
+    """Return the terms; consecutive terms with equal ``step``, ``kind`` and ``what`` are added up to one term."""
     named = groupby(terms_of(price), key=lambda term: term[3:])
     return [Term("", (), sum_ps(some), *names) for names, some in named]
 
 
 def slowest(price: Price) -> Term:
-    """Return the longest term of the payload's bytes."""
+    """Return the longest of the terms in stages of the payload's bytes."""
     return max((term for stage in price if stage.of_bytes for term in stage.terms()), key=lambda term: term.ps)
 
 
@@ -138,8 +138,8 @@ def memory_of(address: int) -> int:
 
 
 class GemmStage(NamedTuple):
-    """Time of a typical piece of work of PE_GEMM's part ``part``, or of a share of it: name, keys that it depends on,
-    time.
+    """Time ``ps`` of a typical piece of work of PE_GEMM's part number ``part``, or of a share of this work, with the
+    name of the work and the config keys on which the time depends.
     """
 
     part: int
@@ -163,7 +163,7 @@ class Prices:
         self._memories = MemoryPorts(system.graph.memories, Engine())
 
     def fixed(self, name: str, times: int = 1, step: str = "") -> Price:
-        """Price work whose time is one key's value: of PE_CPU, PE_IPCQ, page walks, and the CPUs of a launch."""
+        """Price work ``name`` whose time is the value of one config key, such as a page walk, done ``times`` times."""
         part, key, kind, what = _FIXED[name]
         section, _, knob = key.partition(".")
         cost = getattr(self._components, section)
@@ -230,8 +230,8 @@ class Prices:
     def message(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None
     ) -> Price:
-        """Price a message from the send to its arrival in the ring of ``dst``. ``read_pa``: the bytes are first fetched
-        from this address.
+        """Price a message from the send to the arrival in the ring of ``dst``. ``read_pa``: address from which PE_DMA
+        first fetches the bytes; None if the TCM holds the bytes.
         """
         wire_bytes = self._wire_format.message_bytes(nbytes)
         return [
@@ -242,7 +242,7 @@ class Prices:
     def passing(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None
     ) -> Price:
-        """Price a send until the last byte has passed PE_DMA, at the rate of the path within this SIP."""
+        """Price a send until the last byte has passed PE_DMA, at the rate of the path within the source SIP."""
         slot = self.system.graph.memory_node(dst[1], dst[2], space)
         path = self._until_left(self.path(src[0], Node("pe", src[1], src[2]), dst[0], slot, direction))
         before, rate_path, taking = self._source(src, path, nbytes, read_pa)
@@ -255,7 +255,7 @@ class Prices:
         return [*self.fixed("ipcq", step=CREDIT), *self._transfer(CREDIT, path, self._knobs.ipcq_credit_size_bytes)]
 
     def injection(self, src: Place, direction: str, dst: Place) -> Price:
-        """Price a credit over the fabric until it has left the PE, at the rate of the path within this SIP."""
+        """Price a credit over the fabric until it has left the PE, at the rate of the path within the source SIP."""
         path = self._until_left(self._between(src, direction, dst))
         drain = self._drain(CREDIT, path, self._knobs.ipcq_credit_size_bytes)
         return [*self.fixed("ipcq", step=CREDIT), self._start(CREDIT, path), drain]
@@ -285,12 +285,12 @@ class Prices:
     def product(
         self, place: Place, operands: int, outputs: int, path_ps: tuple[Ps, ...], measured: tuple[GemmStage, ...]
     ) -> Price:
-        """Price the critical path of a PE_GEMM command that took ``path_ps`` where the stages cost ``measured``.
+        """Price the critical path of a PE_GEMM command that took ``path_ps`` in a run whose stages cost ``measured``.
 
-        The times of the path (:mod:`sipsim.chips.ahbm.gemm.pipeline`) are those of stages that wait for each other, so
-        they cannot be priced separately. Each time is scaled by the cost of its stage here over its cost in
-        ``measured``. Limit: another path may become critical, so the scaled path is only an estimate; a run of the
-        changed config gives the exact time.
+        Stages on the path (:mod:`sipsim.chips.ahbm.gemm.pipeline`) wait for each other, so their times cannot be priced
+        separately. Each time is scaled by the stage's cost in this config, divided by the stage's cost in ``measured``.
+        Limit: another path may become critical, so the scaled path is only an estimate; a run of the changed config
+        gives the exact time.
         """
         found = []
         here = self.gemm_stages(place, operands, outputs)
@@ -304,7 +304,7 @@ class Prices:
         return found
 
     def gemm_stages(self, place: Place, operands: int, outputs: int) -> tuple[GemmStage, ...]:
-        """Return the stages of PE_GEMM for operands and outputs in the memories that begin at these addresses."""
+        """Return the stages of PE_GEMM; ``operands``, ``outputs``: first addresses of the memories that hold these."""
         key = place, operands, outputs
         if key not in self._gemm_stages:
             rates = slowest(self.read(place, operands, MIB)), slowest(self.write(place, outputs, MIB))
@@ -321,7 +321,7 @@ class Prices:
         return self.system.graph.node_of(PhysAddr.decode(address))
 
     def edge_ps(self, sip: int, src: Node, dst: Node, memory: str = "") -> Ps:
-        """Return the drain time of a MiB on an edge of a SIP. ``memory``: name of an edge of the memory at ``src``."""
+        """Return the drain time of 1 MiB on an edge of a SIP, or on the edge ``memory`` of the memory at ``src``."""
         edge = (sip if dst.kind == "far" else 0, src, dst, memory)
         if edge not in self._edge_ps:
             if dst.kind == "far":
@@ -333,7 +333,7 @@ class Prices:
         return self._edge_ps[edge]
 
     def edge_name(self, sip: int, src: Node, dst: Node, memory: str = "") -> str:
-        """Return the name of an edge with its SIP, or of a link."""
+        """Return the name of an edge, including its SIP, or the name of a link."""
         if memory:
             return f"the {memory} of {self._space_of(src).upper()} at sip{sip}.{src}"
         if dst.kind != "far":
@@ -371,7 +371,7 @@ class Prices:
         return f"links.{self._presets[sip, str(port.place)]}.params.{name}"
 
     def _rate_keys(self, *kinds: str) -> list[str]:
-        """Return the bandwidth keys that limit an edge between two node kinds: those of the slower kind."""
+        """Return the bandwidth keys that limit an edge between two node kinds: the keys of the slower kind."""
         sections = [_SECTIONS.get(kind, kind) for kind in kinds]
         known = {each: getattr(self._components, each, None) for each in sections}
         least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
@@ -393,7 +393,7 @@ class Prices:
         return [(sip, self.system.until_left(route))]
 
     def _read_from(self, step: str, place: Place, address: int, nbytes: int, lands: bool) -> Price:
-        """Price a read over the fabric. ``lands``: it is written to a TCM with a bandwidth."""
+        """Price a read over the fabric. ``lands``: whether the data are written to a TCM with a bandwidth."""
         here, there, port, space = self._memory(place, address)
         tcm, path = self._memories.at("tcm", here), self._inside(place, there, here)
         spans = [self._span(step, space, port, port.read_span_ps(nbytes), nbytes)]
@@ -420,8 +420,8 @@ class Prices:
         return [*before, self._head(DATA, path), drain, self._writing(DATA, space, ring)]
 
     def _source(self, src: Place, path: Path, nbytes: int, read_pa: int | None) -> tuple[Price, Path, Price]:
-        """Price the read of a message's bytes for PE_DMA: the stages before its head leaves, the path that limits its
-        rate, and the bytes' time in their memory. Bytes of another memory are forwarded as they arrive.
+        """Price PE_DMA's read of a message's bytes: the stages before the head leaves, the path that limits the rate,
+        and the time of the bytes in their memory. Bytes from outside the TCM are forwarded as they arrive.
         """
         here = Node("pe", src[1], src[2])
         if read_pa is None or self.node_of(read_pa) == here:
@@ -439,7 +439,7 @@ class Prices:
         return fetch, [(src[0], back), *path], [self._span(DATA, space, port, port.read_span_ps(nbytes), nbytes)]
 
     def _leaving(self, here: Node, nbytes: int) -> tuple[Price, Price]:
-        """Price a read of a PE's TCM: the access, and the bytes' time; nothing if the TCM has no bandwidth."""
+        """Price a read of a PE's TCM: the access, and the bytes' time; both are empty if the TCM has no bandwidth."""
         tcm = self._memories.at("tcm", here)
         if not tcm.bandwidths:
             return [], []
@@ -521,8 +521,8 @@ class Prices:
     def _drain(
         self, step: str, path: Path, nbytes: int, sources: Sequence[Stage] = (), ends: Sequence[Stage] = ()
     ) -> Stage:
-        """Return the stage of the time between head and tail: stored frames, and the slowest of the edges and the
-        memories at the ends.
+        """Return the stage of the time between head and tail: the time of stored frames, plus the time of the bytes on
+        the slowest edge or in the slowest memory at the ends.
         """
         edges = [(sip, edge) for sip, route in path for edge in route.edges]
         source, end = _longest(sources), _longest(ends)
@@ -550,8 +550,8 @@ class Prices:
         return [*found, Term(part, (*links, *inside), limit.drain_ps, step, DRAIN, what)]
 
     def _stages(self, tcm: MemoryPort, coming: Term, leaving: Term) -> tuple[GemmStage, ...]:
-        """Return the stages of PE_GEMM. ``coming``, ``leaving``: terms that limit PE_DMA's rate from the memory of the
-        operands and to the memory of the outputs.
+        """Return the stages of PE_GEMM. ``coming``: term that limits PE_DMA's rate from the memory of the operands;
+        ``leaving``: term that limits the rate to the memory of the outputs.
         """
         cost, start_ps = self._components.pe_gemm, self._math.overhead_ps
         cycle_ps = ns_to_ps(1 / cost.clock_GHz)
@@ -597,6 +597,6 @@ def _gemm_stage(part: int, what: str, keys: tuple[str, ...], ps: Ps) -> GemmStag
 
 
 def _with_rates(part: int, bound: Term) -> tuple[str, ...]:
-    """Return the keys of a part, with those of the bandwidths that limit it."""
+    """Return the config keys of PE_GEMM's part, and the keys of term ``bound``, whose bandwidths limit the part."""
     first, *others = PARTS[part].keys
     return tuple(dict.fromkeys((first, *bound.keys, *others)))

@@ -1,7 +1,7 @@
 """Probe of two PEs as the only neighbours: price of a raw DMA write, and of a send/recv pair with the same bytes.
 
-A raw DMA is the non-posted write with its acknowledgement. A pair lasts from ``tl.send`` to the return of ``tl.recv``,
-or of ``tl.release`` if the handle refers to the slot, with a receiver that already waits (ADR-0023 D13, T5).
+A raw DMA is the non-posted write with its acknowledgement. A pair lasts from ``tl.send`` to the return of ``tl.recv``
+(or of ``tl.release`` if the handle refers to the slot); the receiver already waits at the send (ADR-0023 D13, T5).
 """
 
 from functools import cached_property
@@ -24,7 +24,7 @@ Ps = int
 
 
 class NeighbourPair(NamedTuple):
-    """Two PEs, and the direction in which each has the other as its neighbour."""
+    """Pair of neighbours: PE ``src`` reaches ``dst`` by ``direction``, and ``dst`` reaches ``src`` by ``reverse``."""
 
     src: PePlace
     dst: PePlace
@@ -33,7 +33,7 @@ class NeighbourPair(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """Slowest edge of a transfer, and its SIP."""
+    """Slowest edge of a transfer, and the SIP that contains the edge."""
 
     sip: int
     edge: Edge
@@ -51,7 +51,7 @@ class ProbePlan(Plan):
         super().__init__(replace(resolved, components=replace(resolved.components, launch=None)))
 
     def way_between(self, src: PePlace, dst: PePlace) -> NeighbourPair:
-        """Return the directions between two PEs if they are neighbours."""
+        """Return the directions between two PEs, which must be neighbours."""
         near = src.sip == dst.sip
         direction = "E" if near else f"global_{self.system.next_port(src.sip, dst.sip)}"
         return NeighbourPair(src, dst, direction, OPPOSITE[direction])
@@ -83,9 +83,9 @@ class ProbePlan(Plan):
 
 
 class Probe:
-    """Transfer of ``nbytes`` from a PE to another PE's ring, between the PEs of ``way`` (default: the plan's).
+    """Probe of a transfer of ``nbytes`` from a PE to a ring of another; ``way``: the PEs (default: those of the plan).
 
-    ``forward``: route of the data. ``credit_mode``: return mode of its credit.
+    ``forward``: route of the data. ``credit_mode``: return mode of the credit for the transfer.
     """
 
     def __init__(self, plan: ProbePlan, nbytes: int, way: NeighbourPair | None = None) -> None:
@@ -113,12 +113,12 @@ class Probe:
         return [*self.arrival(), *self._seeing(), *self._taking()]
 
     def walk_ps(self) -> Ps | None:
-        """Return the time that a TLB miss adds to a command, which no price here includes; None without an MMU."""
+        """Return the time that a TLB miss adds to a command, or None without an MMU. Prices exclude this time."""
         cost = self._plan.resolved.components.pe_mmu
         return None if cost is None else ns_to_ps(cost.walk_ns)
 
     def first_walks(self) -> int:
-        """Return the TLB misses of the first send: the pages of its slot; 0 if rings have no virtual addresses."""
+        """Return the number of TLB misses of the first send, one per page of its slot; 0 without virtual addresses."""
         cost, way = self._plan.resolved.components.pe_mmu, self._plan.way
         va = next(e.peer.rx_base_va for e in self._plan.entries_of(way.src) if e.direction == way.direction)
         if cost is None or not va:
@@ -127,15 +127,15 @@ class Probe:
         return (va + self._nbytes - 1) // page_bytes - va // page_bytes + 1
 
     def arrival(self) -> Price:
-        """Price a message from the send until it is in its slot."""
+        """Price a message from the send until all bytes are in the receiver's slot."""
         return [*self._issue("send"), *self._plan.prices.message(*self._sent)]
 
     def next_receive(self) -> Price:
-        """Price a receive whose message waits already, until the next receive: its issue, latch and credit."""
+        """Price a receive of a message that waits already, until the next receive begins: issue, latch and credit."""
         return [*self._issue("receive"), *self._taking()]
 
     def credit(self) -> Price:
-        """Price a credit from the latch to its arrival at the sender, if it leaves at once."""
+        """Price a credit that leaves at once, from the end of the latch to the credit's arrival at the sender."""
         return self._plan.prices.credit(self._way.dst, self._way.reverse, self._way.src)
 
     def drain(self, nbytes: int) -> Drain:
@@ -149,13 +149,13 @@ class Probe:
         return self.drain(nbytes).edge.drain_ps(self._wire_format.message_bytes(nbytes))
 
     def edge_name(self, sip: int, edge: Edge) -> str:
-        """Return the name of an edge of a SIP, or of a link."""
+        """Return the name of an edge of a SIP, or the name of a link."""
         if edge.is_link:
             return self._plan.prices.edge_name(sip, edge.src, edge.dst)
         return f"sip{sip}.{edge.src}>sip{sip}.{edge.dst}"
 
     def _issue(self, step: str) -> Price:
-        """Price the issue of a command on PE_CPU, if it takes time."""
+        """Price the issue of a command on PE_CPU; empty if the issue takes no time."""
         return self._plan.prices.fixed("issue", step=step) if self._plan.issue_ps else []
 
     def _seeing(self) -> Price:
@@ -202,7 +202,7 @@ class Matrix(NamedTuple):
     ps: list[list[Ps | None]]
 
     def pairs(self) -> list[tuple[Ps, PePlace, PePlace]]:
-        """Return each pair with its time, ordered by its PEs."""
+        """Return (time, source PE, destination PE) of each pair, ordered by PEs."""
         return [
             (ps, src, dst)
             for src, row in zip(self.rows, self.ps, strict=True)
@@ -218,7 +218,7 @@ def sip_matrix(plan: ProbePlan, nbytes: int) -> Matrix:
 
 
 def cube_matrix(plan: ProbePlan, nbytes: int, src_sip: int, dst_sip: int) -> Matrix:
-    """Return the times from the lead PEs of all cubes of a SIP to those of another SIP or the same."""
+    """Return the times from the lead PEs of SIP ``src_sip`` to the lead PEs of SIP ``dst_sip``, which may be equal."""
     rows, columns = ([PePlace(sip, cube, LEAD_PE) for cube in range(plan.system.n_cubes)] for sip in (src_sip, dst_sip))
     title = f"from each cube of SIP {src_sip} (row) to each cube of SIP {dst_sip} (column)"
     return _matrix(plan, nbytes, title, rows, columns)

@@ -41,8 +41,8 @@ PairDelays = dict[tuple[int, int], Ps]
 
 
 class ChipBounds:
-    """Bounds that hold for any PE. ``credit_modes``: possible values of ``credit_return_mode``; ``credit_bytes``: least
-    size of a credit; ``overhead_ps``: of PE_IPCQ.
+    """Bounds that hold for any PE. ``credit_modes``: possible values of ``credit_return_mode``. ``credit_bytes``: least
+    size of a credit. ``overhead_ps``: time that PE_IPCQ adds to a message or credit.
     """
 
     def __init__(self, system: AhbmSystem, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
@@ -72,7 +72,7 @@ class ChipBounds:
         return credit_channels(least)
 
     def egress_ps(self, channels: Sequence[Channel], pair_delay_ps: PairDelays) -> list[Ps]:
-        """Return per SIP the least time from an event to a packet that it sends. ``channels``: those of links first."""
+        """Return per SIP the least time from an event to a packet that it causes. ``channels``: link channels first."""
         system = self._system
         gains: list[list[Ps]] = [[] for _ in range(system.n_sips)]
         for number, link in enumerate(system.links):
@@ -113,7 +113,7 @@ class ChipBounds:
 class InstalledBounds:
     """Bounds for the queue pairs ``entries`` only; each ordered pair of SIPs with credits has a channel.
 
-    ``data``: channels of the links; ``overhead_ps``: of PE_IPCQ.
+    ``data``: channels of the links. ``overhead_ps``: time that PE_IPCQ adds to a message or credit.
     """
 
     def __init__(self, system: AhbmSystem, entries: InstallPlan, data: Sequence[Channel], overhead_ps: Ps) -> None:

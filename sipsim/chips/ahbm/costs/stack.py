@@ -1,6 +1,6 @@
-"""Bandwidth that PEs get from a cube's HBM stack when they stream their slices, and its bottleneck.
+"""Bandwidth that PEs get from a cube's HBM stack when they stream their slices, and the bottleneck of this bandwidth.
 
-Only bandwidths count, not latencies and banks. Slices are equal, so the result is computed for one slice.
+The model uses only bandwidths, not latencies or banks. Slices are equal, so the result is computed for one slice.
 """
 
 from sipsim.chips.ahbm.address import PhysAddr
@@ -36,7 +36,7 @@ class Stack:
             self._slowest = slowest(Prices(AhbmSystem(resolved, knobs), knobs).read(place[:3], place.encode(), MIB))
 
     def bound(self, slices: int | None = None) -> StackBound:
-        """Return the bottleneck of PEs that stream ``slices`` slices; None: all slices of the stack."""
+        """Return the rate bound of PEs that stream ``slices`` slices; None stands for all slices of the stack."""
         slices = self._pes if slices is None else slices
         device, channels = self._device, slices * self._params.channels
         # A config may give PEs more channels than a stack has: then the published bandwidth is scaled to their number.
@@ -53,7 +53,7 @@ class Stack:
         return StackBound(published_GBps, GBps, f"{slices} {named}", keys)
 
     def caution(self, chosen: Change) -> list[str]:
-        """Return a warning if the bottleneck is not the device that the user has ``chosen``; else nothing."""
+        """Return a list with a warning if the bottleneck is not the device that the user has ``chosen``; else empty."""
         bound = self.bound()
         if bound.keys == (dotted(PRESET),):
             return []

@@ -90,7 +90,7 @@ class Matrix(NamedTuple):
 
 
 class Gemm(msgspec.Struct, frozen=True):
-    """Compute ``c = epilogue(a @ b)``: ``a``, ``b`` of ``dtype``, ``c`` of ``out``, epilogue in accumulator type."""
+    """Command ``c = epilogue(a @ b)``: ``a``, ``b`` have type ``dtype``, ``c`` type ``out``, sums accumulator type."""
 
     a: Matrix
     b: Matrix
@@ -102,7 +102,7 @@ class Gemm(msgspec.Struct, frozen=True):
 
 
 class Dot(msgspec.Struct, frozen=True):
-    """Compute ``result = acc + a @ b`` in the accumulator's type; without ``acc`` the sums start at +0."""
+    """Command ``result = acc + a @ b`` in the accumulator's type; if ``acc`` is None the sums start at +0."""
 
     a: Handle
     b: Handle

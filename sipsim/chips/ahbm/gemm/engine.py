@@ -41,8 +41,8 @@ class Operands:
     """Operands A and B of a product, of ``dtype``, assembled from the pieces that PE_DMA has read; zero elsewhere.
 
     The sums of a block of outputs are computed once its operands have arrived, from the assembled pieces, in order of
-    ``k``. So a piece in a wrong place gives a wrong result, while tiles and dataflow do not change a bit
-    (:mod:`sipsim.core.arithmetic.matmul`). Limit: while a command runs, this process holds both operands whole, widened
+    ``k``. So a piece in a wrong place gives a wrong result, while tiles and dataflow change no bit of the result
+    (:mod:`sipsim.core.arithmetic.matmul`). Limit: while a command runs, the process holds both whole operands, widened
     to f32 (integers: f64).
     """
 
@@ -76,7 +76,7 @@ _TILINGS = Tilings()
 
 
 class GemmTimes:
-    """The systolic array of a config, and the times of the stages."""
+    """Times of PE_GEMM's stages for the systolic array of a config."""
 
     def __init__(self, components: ComponentsFile) -> None:
         cost = components.pe_gemm
@@ -100,8 +100,8 @@ class GemmTimes:
         return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
 
     def shared_bytes(self, product: Product, cut: Tiling) -> int:
-        """Return how many bytes of a command's loads may be in flight together with the kernel's (:class:`Stages`). No
-        limit if its loads take less than half of the array's time: then PE_DMA has time for the kernel later.
+        """Return how many bytes of a command's loads may be in flight while the kernel has loads (:class:`Stages`).
+        No limit if the command's loads take less than half of the array's time: PE_DMA has time for the kernel later.
         """
         if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
             return cut.operand_bytes
@@ -115,7 +115,7 @@ class GemmTimes:
 
 
 class _MatrixTransfers:
-    """Transfers of one composite command, and its TCM space."""
+    """Transfers of one composite command, and the TCM space that the command reserves."""
 
     def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: TcmReservation | None) -> None:
         self._command = command
@@ -160,7 +160,7 @@ class _MatrixTransfers:
 
 
 class _NoData:
-    """Transfers of a product of handles: none, since operands and result are in the TCM."""
+    """Empty transfers of a product of handles, whose operands and result are in the TCM."""
 
     has_others = False
 
@@ -179,9 +179,9 @@ class GemmEngine(CommandEngine):
     """PE_GEMM of one PE. Commands pass the stages one after the other; without queues concurrent commands share them.
 
     A composite command reserves TCM space for its pieces while it runs, and issues its own PE_DMA transfers on
-    ``vc_compute``, in parallel with the kernel's loads and stores. Its record is sufficient to perform it again. The
-    facts of its span are its critical path (:class:`~sipsim.chips.ahbm.gemm.pipeline.TimeBreakdown`) and, for a
-    composite command, the addresses of A and C.
+    ``vc_compute``, in parallel with the kernel's loads and stores. An op-log record is sufficient to repeat a command.
+    The facts of a command's span are its critical path (:class:`~sipsim.chips.ahbm.gemm.pipeline.TimeBreakdown`) and,
+    for a composite command, the addresses of A and C.
     """
 
     starts_later = True
@@ -206,7 +206,7 @@ class GemmEngine(CommandEngine):
         return completion
 
     def _line(self) -> CodeLine | None:
-        """Return the running kernel line, which submits the command, if TCM space is counted; else None."""
+        """Return the kernel's code line that submits the command if TCM space is counted, otherwise None."""
         return None if self._pe.room is None else user_line(sys._getframe(1))
 
     def _start_gemm(self, line: CodeLine | None, completion: Completion) -> None:
@@ -230,7 +230,7 @@ class GemmEngine(CommandEngine):
     def _start_dot(self, completion: Completion) -> None:
         command: Dot = completion.command
         dtype, out = command.a.dtype, command.result.dtype
-        # Operands and result have their TCM space already.
+        # The handles of operands and result already reserve TCM space.
         limits = self._times.limits(dtype, out)._replace(room_bytes=2**62)
         cut = _TILINGS.get(self._times.array, command.product, limits)
         stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0, 0)
@@ -271,7 +271,7 @@ class GemmEngine(CommandEngine):
         return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes, line)
 
     def _run(self, completion: Completion, pipeline: Pipeline) -> None:
-        """Start the pipeline when PE_CPU has issued the command. Earlier commands account for the wait until now."""
+        """Start the pipeline when PE_CPU has issued the command. The wait until now counts for earlier commands."""
         delay_ps = self._delay_ps(completion)
         if delay_ps:
             self._engine.at(self._engine.now_ps + delay_ps, pipeline.start)
@@ -317,7 +317,7 @@ class GemmEngine(CommandEngine):
 
 
 def _block(matrix: Matrix, place: Rectangle, itemsize: int) -> Block:
-    """Return the block of a part of a matrix."""
+    """Return the memory block of rectangle ``place`` of a matrix with elements of ``itemsize`` bytes."""
     top, left, rows, columns = place
     return Block(matrix.address + top * matrix.pitch + left * itemsize, rows, columns * itemsize, matrix.pitch)
 

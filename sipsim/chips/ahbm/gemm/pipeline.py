@@ -26,7 +26,7 @@ DMA_OUT: Final = 7
 
 
 class Part(NamedTuple):
-    """Part of a command's time: its name, and the config keys with the largest effect on it."""
+    """Part of a command's time: the part's name, and the config keys with the largest effect on this time."""
 
     name: str
     keys: tuple[str, ...]
@@ -51,7 +51,7 @@ Times = tuple[Ps, ...]
 
 
 class Stage(NamedTuple):
-    """Work of part ``part`` that ended at ``end_ps``. ``path``: times of the critical path from the command's start."""
+    """Work of part number ``part`` that ended at ``end_ps``. ``path``: time per part on the critical path so far."""
 
     part: int
     end_ps: Ps
@@ -59,19 +59,19 @@ class Stage(NamedTuple):
 
 
 class TimeBreakdown:
-    """Attributes the time of a command that began at ``start_ps`` to :data:`PARTS`, in two forms.
+    """Breakdown of a command's time, from ``start_ps`` on, into :data:`PARTS`, in two forms.
 
     *Critical path*: each stage began when the last stage that it waited for had ended, and so on back to the start of
     the command. The time of the command depends on the path to its last stage: a faster part on this path shortens the
     command, until another path is the longest. Work of the array that other stages hide is not on the path.
 
     *Parts*: while the array works, the time belongs to the array: cycles, or fill and drain. While the array is idle,
-    the time belongs to the parts by which the path to its next token exceeds the path to its last work. If an earlier
-    stage limits the rate of tokens, this is that stage, however short the wait for each token is. Time that is hidden
-    by the array belongs to no part.
+    the time belongs to the parts by which the path to the next token exceeds the path to the array's last work. If an
+    earlier stage limits the rate of tokens, the time belongs to that stage, even if each wait is short. Time that the
+    array hides belongs to no part.
 
-    Both add up to the command's time. A path is stored as sums, so memory does not grow with the product. ``start``:
-    the predecessor of the first stages.
+    Each form adds up to the command's time. A path is stored as sums, so memory does not grow with the product.
+    ``start``: the predecessor of the first stages.
     """
 
     def __init__(self, start_ps: Ps) -> None:
@@ -80,14 +80,14 @@ class TimeBreakdown:
         self._parts_ps = [0] * len(PARTS)
 
     def stage(self, part: int, start_ps: Ps, end_ps: Ps, before: Stage) -> Stage:
-        """Add work of a stage other than the array; ``before``: the last stage that it waited for."""
+        """Add work of a stage other than the array; ``before``: the stage whose end it waited for last."""
         path = list(before.path)
         path[OTHERS] += start_ps - before.end_ps
         path[part] += end_ps - start_ps
         return Stage(part, end_ps, tuple(path))
 
     def array(self, start_ps: Ps, steps_ps: Ps, fill_ps: Ps, before: Stage) -> Stage:
-        """Add work of the array: its steps, then fill and drain; ``before``: the last stage that it waited for."""
+        """Add work of the array: steps, then fill and drain; ``before``: the stage whose end it waited for last."""
         if before.end_ps > self._array.end_ps:
             self._idle(before)
         else:
@@ -121,7 +121,7 @@ class TimeBreakdown:
 
 
 class Transfers(Protocol):
-    """Moves the data of a command, and computes its outputs."""
+    """Interface that moves the data of a command and computes the outputs."""
 
     def load(self, number: int, arrived: Callable[[], None]) -> None:
         """Load a piece of an operand; call ``arrived()`` when it is in the TCM."""
@@ -138,14 +138,14 @@ class Transfers(Protocol):
 
 
 class Stages(NamedTuple):
-    """Units that the stages use, and their times.
+    """Units that the stages use, and the times and limits of the stages.
 
     ``dma``: PE_DMA, which makes the transfers of PE_FETCH_STORE within the PE. ``cycle_ps``: cycle of the array.
-    ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: time of the epilogue for a number of cells.
-    ``sum_bytes``: bytes per cell that the first token of an output fetches; 0 if sums start at zero.
-    ``stored_bytes``: bytes of a cell. ``loads``: most loads in flight; 0 if the operands are in the TCM. While the
-    kernel has loads or stores, no load starts if those in flight, without the first, have ``shared_bytes`` or more.
-    ``rows``: number of rows that the epilogue needs.
+    ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps(cells)`` returns the time of the epilogue. ``sum_bytes``:
+    bytes per cell that the first token of an output fetches, 0 if sums start at zero. ``stored_bytes``: bytes of an
+    output cell. ``loads``: maximum of loads in flight, 0 if the operands are in the TCM. While the kernel has loads or
+    stores, a load waits until the loads in flight, without the oldest, have less than ``shared_bytes``. ``rows``:
+    number of rows that the epilogue loads. ``waiting_tiles``: maximum of outputs that wait for the epilogue.
     """
 
     engine: Engine
@@ -163,19 +163,19 @@ class Stages(NamedTuple):
 
 
 class Pipeline:
-    """Runs one command through the stages.
+    """Pipeline that runs one command through the stages.
 
     * PE_DMA loads pieces of operands in the order of their first tokens, a few at a time, as far ahead as the buffer
       allows. While the kernel has loads or stores, a command that needs PE_DMA all the time has fewer bytes in flight,
-      so that both make progress. A command that needs PE_DMA mostly at its beginning leaves time for them later.
+      so that kernel and command progress. A command that needs PE_DMA mostly at its beginning has no such limit.
     * PE_FETCH_STORE fetches a token's operands through the TCM's read port into double buffers of the array: operands
       of the next interleaved folds are fetched while the array works on the current ones.
     * PE_GEMM processes tokens in order. Sums of a finished output wait for the epilogue; while ``waiting_tiles``
-      outputs wait, no other output is finished.
+      outputs wait, PE_GEMM finishes no other output.
     * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when a buffer is free,
       and PE_DMA writes a block of outputs when it is complete.
 
-    ``ended(parts_ps, path_ps)`` is called at the end of the last write, with the times since ``start_ps``
+    ``ended(parts_ps, path_ps)`` is called at the end of the last write, with both forms of the time since ``start_ps``
     (:class:`TimeBreakdown`).
     """
 
@@ -385,7 +385,7 @@ class Pipeline:
         ended(*self._breakdown.end(stage))
 
     def _moved(self, part: int, begun_ps: Ps, before: Stage) -> Stage:
-        """Record a PE_FETCH_STORE transfer that ends now; its cause: the transfer just before it, else ``before``."""
+        """Record a PE_FETCH_STORE transfer that ends now. Its cause is the transfer just before it, or ``before``."""
         now_ps, last = self._engine.now_ps, self._last_move
         if last is not None and last.end_ps == begun_ps:
             before = last

@@ -2,8 +2,8 @@
 
 A *fold* is the part of the product that is stationary in the array of multiply-accumulate cells at a time, one element
 per cell: outputs (``os``), elements of B (``ws``) or of A (``is``). The other operands stream through the array, one
-step per cycle. A *token* is some consecutive steps of a fold's stream. A *piece* is a block of an operand that is
-loaded at once.
+step per cycle. A *token* is a run of consecutive steps of a fold's stream. A *piece* is a block of an operand that one
+transfer loads.
 
 The tiling depends only on shapes: the same product on another PE has the same tokens.
 """
@@ -46,7 +46,7 @@ class SystolicArray(NamedTuple):
     dataflow: str
 
     def spread(self, product: Product) -> tuple[int, int, int]:
-        """Return the elements along the array's rows, those along its columns, and the steps of the stream."""
+        """Return the number of elements along the array's rows and along its columns, and the steps of the stream."""
         m, k, n = product
         return {"os": (m, n, k), "ws": (k, n, m), "is": (k, m, n)}[self.dataflow]
 
@@ -56,11 +56,11 @@ class SystolicArray(NamedTuple):
         return -(-down // self.rows) * -(-across // self.columns)
 
     def turns(self, product: Product, most: int, wide: int) -> tuple[int, int]:
-        """Return how many folds are interleaved, down and across the product: at most ``most`` in all; with ``os``
-        across at least ``wide`` elements.
+        """Return how many folds are interleaved, as (down, across): at most ``most`` in all; with ``os`` the folds span
+        at least ``wide`` elements across the product.
 
-        With ``os`` they form a block: the largest, and among these the one with the fewest rows and columns, since it
-        needs the fewest operands per cycle. With the other dataflows they form a row.
+        With ``os`` the folds form the largest block, and of equally large blocks the block with the fewest rows and
+        columns, which needs the fewest operands per cycle. With the other dataflows the folds form a row.
         """
         if self.dataflow != "os":
             return 1, most
@@ -88,11 +88,11 @@ _Key = tuple[int, int, int]
 
 
 class BufferTooSmall(Exception):
-    """The buffer is too small for two tokens of a product."""
+    """Error that the buffer is too small for two tokens of a product."""
 
 
 class Rectangle(NamedTuple):
-    """Rows and columns of a matrix, in elements."""
+    """Rectangle of a matrix: first row and column, number of rows and columns, in elements."""
 
     top: int
     left: int
@@ -106,7 +106,7 @@ class Rectangle(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Load of a piece of an operand; token ``last`` is the last that needs it."""
+    """Load of a piece of operand 0 (A) or 1 (B); ``last``: index of the last token that needs the piece."""
 
     operand: int
     place: Rectangle
@@ -115,11 +115,11 @@ class Load(NamedTuple):
 
 
 class Token(NamedTuple):
-    """``steps`` consecutive steps of a fold's stream; the last token of a fold takes ``fill_cycles`` more.
+    """Token: ``steps`` consecutive steps of a fold's stream, then ``fill_cycles`` more for the last token of a fold.
 
     A token multiplies rows ``m`` and columns ``n`` of the product over ``k``: (first, count) each. ``a``, ``b``:
-    numbers of the loads that it needs. ``fetch_bytes``: bytes that it reads of them. It is fetched at most ``ahead``
-    tokens before the array works on it. ``tile``: the output that it completes, -1 for none.
+    numbers of the loads that the token needs. ``fetch_bytes``: bytes that the token reads of these loads. A token is
+    fetched at most ``ahead`` tokens before the array works on it. ``tile``: index of the completed output, or -1.
     """
 
     m: tuple[int, int]
@@ -135,30 +135,30 @@ class Token(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rectangle of outputs that a token completes; it lies in output block number ``block``."""
+    """Rectangle ``place`` of outputs that a token completes, inside output block number ``block``."""
 
     place: Rectangle
     block: int
 
 
 class Tiling(NamedTuple):
-    """A product as ``tokens`` in order. ``loads``: in the order of their first tokens. ``tiles``: in the order of their
-    completion. ``blocks``: outputs that one transfer writes, of ``tiles_of_block`` tiles each.
+    """Product as ``tokens`` in order. ``loads`` are in the order of their first tokens, ``tiles`` in the order of their
+    completion. ``blocks``: rectangles of outputs that one transfer writes; ``tiles_of_block``: tiles per block.
 
     The tokens of a fold follow each other without a gap, so the tokens together take the cycles of the whole product,
     however long their streams are. Up to ``accumulators`` folds are interleaved: with ``os`` a block of folds after
-    each token, so that a load of A serves a row of the block and a load of B all of it; with the other dataflows a row
-    of folds after each fold. With ``os`` a token's operands are fetched once for all interleaved folds. Limit: the
+    each token, so that a load of A serves a row of the block and a load of B the whole block; with other dataflows a
+    row of folds after each fold. With ``os`` a token's operands are fetched once for all interleaved folds. Limit: the
     buffers of the array that hold these operands take no TCM space.
 
     The pieces of an operand are blocks of a regular grid whose rows have at least ``row_bytes``, if the matrix is wide
     enough. A piece is loaded before its first token and dropped after its last token. A piece that is evicted earlier
-    is loaded again; the evicted piece is the one whose next token is the furthest, for the fewest loads (Belady, 1966).
+    is loaded again; the piece whose next token is the furthest is evicted, for the fewest loads (Belady, 1966).
     Part of the buffer is reserved for loads ahead.
 
-    With ``os`` the folds are ordered by panels: as many rows of folds as the buffer holds, or columns, whichever loads
-    less. With ``ws`` and ``is`` the partial sums of a whole stream are outside the array. Limit: they take no TCM space
-    and no bandwidth.
+    With ``os`` the folds are ordered by panels: as many rows (or columns) of folds as fit the buffer; of the two orders
+    the one with fewer loads. With ``ws`` and ``is`` the partial sums of a stream are outside the array. Limit: these
+    sums take no TCM space and no bandwidth.
 
     ``operand_bytes``: buffer space for loads. ``output_blocks``: number of buffers of ``output_bytes`` for outputs.
     """
@@ -184,9 +184,9 @@ class Tiling(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of a tiling. ``itemsize``, ``output_itemsize``: bytes of an element. ``accumulators``: interleaved folds.
+    """Limits of a tiling. ``itemsize``, ``output_itemsize``: bytes per element. ``accumulators``: interleaved folds.
 
-    ``row_bytes``: least bytes of a row of a piece. ``room_bytes``: TCM space. ``output_blocks``: most outputs in it.
+    ``row_bytes``: least bytes of a piece's row. ``room_bytes``: TCM space. ``output_blocks``: most output blocks in it.
     """
 
     itemsize: int
@@ -198,8 +198,8 @@ class Limits(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Sizes of a tiling: rows and columns of a piece of A, of B and of an output. ``folds``: interleaved folds across
-    the product, with ``os`` in ``down`` rows. ``steps``: of a token.
+    """Sizes of a tiling: (rows, columns) of a piece of A, of a piece of B and of an output block. ``folds``: number of
+    interleaved folds, with ``os`` in ``down`` rows. ``steps``: steps of a token.
     """
 
     a: tuple[int, int]
@@ -220,7 +220,7 @@ class _Cut(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Token before its loads are known. ``a``, ``b``: places of its pieces in their grids. ``block``: of its output."""
+    """Token before its loads are known. ``a``, ``b``: grid places of its pieces; ``block``: place of its output."""
 
     m: tuple[int, int]
     k: tuple[int, int]
@@ -275,7 +275,7 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
     """Return the largest sizes with which the pieces of two tokens fit the buffer."""
     folds, steps = limits.accumulators, max(limits.row_bytes // limits.itemsize, 1)
     output_blocks = limits.output_blocks
-    # With `ws` a wide piece of A is used again by its next fold only after the whole stream, which must fit.
+    # With `ws` the next fold uses a wide piece of A again only after the whole stream, so the stream must fit.
     is_wide = array.dataflow != "ws" or 2 * product.m * max(limits.row_bytes, array.rows) <= limits.room_bytes
     while True:
         block = array.turns(product, folds, -(-limits.row_bytes // limits.itemsize))
@@ -310,7 +310,7 @@ def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blo
 
 
 def _clipped(cut: _Cut, product: Product) -> _Cut:
-    """Return the sizes limited to the matrices, for the space of pieces; the number of pieces is unchanged."""
+    """Return the sizes limited to the matrices' sizes, to compute the pieces' space; the piece count is unchanged."""
     m, k, n = product
     return cut._replace(
         a=(min(cut.a[0], m), min(cut.a[1], k)),
@@ -340,7 +340,7 @@ def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) 
 
 
 def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple[int, int]]:
-    """Yield row and column of folds in the order with the fewest loads. ``a``, ``b``: elements per row, per column."""
+    """Yield (row, column) of folds in the order with the fewest loads. ``a``, ``b``: elements per row, per column."""
     high, wide = max(min((kept - b) // a, down), 1), max(min((kept - a) // b, across), 1)
     by_rows = down * a + across * b * -(-down // high)
     by_columns = across * b + down * a * -(-across // wide)
@@ -351,7 +351,7 @@ def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple
 
 
 def _even(count: int, most: int) -> list[range]:
-    """Split ``count`` into equal ranges of at most ``most``."""
+    """Split ``range(count)`` into ranges of equal length (or one less), at most ``most`` each."""
     parts = -(-count // most)
     return [range(count * at // parts, count * (at + 1) // parts) for at in range(parts)]
 
@@ -398,8 +398,8 @@ def _place(at: tuple[int, int], piece: tuple[int, int], matrix: tuple[int, int])
 
 
 class _Buffer:
-    """Pieces in the buffer as tokens are processed, at most ``most_bytes``. ``loads``: operand, place and bytes of each
-    load; ``last``: its last token so far.
+    """Buffer of at most ``most_bytes`` whose pieces change as tokens are processed. ``loads``: operand, place and bytes
+    of each load so far; ``last``: index of each load's last token so far.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -416,7 +416,7 @@ class _Buffer:
         return key in self._number
 
     def load(self, key: _Key, place: Rectangle, nbytes: int, needed: _Key) -> None:
-        """Load a piece; evict others if necessary, but not ``needed``, which its token also needs."""
+        """Load a piece; evict other pieces if necessary, but not ``needed``, which the same token needs."""
         while self._used_bytes + nbytes > self._most_bytes:
             self._drop_furthest(needed)
         self._used_bytes += nbytes
@@ -433,7 +433,7 @@ class _Buffer:
         return number
 
     def _drop_furthest(self, needed: _Key) -> None:
-        """Evict the piece that is needed again last, except ``needed``."""
+        """Evict the piece whose next use is the furthest, except ``needed``."""
         kept = None
         while True:
             entry = heappop(self._furthest)

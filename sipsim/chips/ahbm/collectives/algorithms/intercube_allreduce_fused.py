@@ -95,7 +95,7 @@ def _exchange(block: list[Tile], sums: BlockValues, kind: int, rank: int, w: int
 
 
 def _broadcast(block: list[Tile], sums: BlockValues, x: int, y: int, cube_w: int, tl: "TL") -> None:
-    """Run phases 4 and 5; ``sums`` are those of the root cube, empty on other cubes."""
+    """Run phases 4 and 5. ``sums``: the sums on the root cube; empty on other cubes."""
     in_last_column = x == cube_w - 1
     with tl.phase("broadcast last column" if in_last_column else "broadcast rows"):
         for index, (ptr, length) in enumerate(block):
