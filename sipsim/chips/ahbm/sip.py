@@ -300,7 +300,7 @@ class Sip(SipParts):
     def launch(
         self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
     ) -> Launch:
-        """Launch kernels on PEs: ``begin`` starts one; ``done(span)`` is called when the host sees that all ended."""
+        """Launch kernels. ``begin`` starts a kernel; ``done(span)`` is called when the host sees the last end."""
         if self.control is None:
             return DirectLaunch(places, begin, done, cause)
         return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)

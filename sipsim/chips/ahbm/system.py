@@ -106,7 +106,7 @@ class AhbmSystem(RoutedSips):
         return self._least_path_ps(port, out=False)
 
     def _least_path_ps(self, port: str, out: bool) -> int:
-        """Return the least of the times for each PE of the port's cube and the port's edge plus a cube crossing."""
+        """Return the least time for the PEs of the port's cube, or for other cubes the port's edge plus a crossing."""
         known = self._least_ways_ps.get((port, out))
         if known is not None:
             return known

@@ -501,7 +501,7 @@ class _State:
 
 
 class _Message:
-    """Messages of one move, at link ``hop``. ``behind_ps``: from the last link's head to the first tile end."""
+    """Messages of one move, at link ``hop``. ``behind_ps``: from the last link's head to the first message's end."""
 
     __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "route", "spread_ps")
 
