@@ -244,3 +244,11 @@ def test_more_pes_than_a_cube_has() -> None:
     torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 3}))).sip)
     with pytest.raises(ValueError, match=r"^DPPolicy num_pes=4: a cube has 3 PEs$"):
         torch.zeros((4, 4), dp=DPPolicy(num_cubes=1, num_pes=4))
+
+
+def test_the_layout_of_a_view_makes_no_tensor() -> None:
+    torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 4}))).sip)
+    view = torch.zeros((4, 4), dp=DPPolicy("row_wise", "row_wise", 1, 4)).narrow(0, 1, 2)
+    assert repr(view) != repr(torch.zeros((2, 4), dp=DPPolicy(num_cubes=1)))
+    with pytest.raises(TypeError, match="give a DPPolicy, such as"):
+        torch.zeros((2, 4), dp=view.dp)

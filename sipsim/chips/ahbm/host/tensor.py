@@ -172,7 +172,8 @@ class Tensor(TensorMath):
         return view
 
     def __repr__(self) -> str:
-        return f"Tensor(shape={self.shape}, dtype={self.dtype}, cubes={self.dp.num_cubes})"
+        where = ", view" if isinstance(self.dp, PartLayout) else f", cubes={self.dp.num_cubes}"
+        return f"Tensor(shape={self.shape}, dtype={self.dtype}{where})"
 
 
 class TensorList(TensorBase):

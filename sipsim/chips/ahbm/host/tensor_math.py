@@ -275,7 +275,7 @@ def _launch(name: str, kernel: Kernel, tensors: tuple[TensorMath, ...]) -> None:
 
 def _check_whole(tensor: TensorMath) -> None:
     if isinstance(tensor.dp, PartLayout):
-        raise TypeError(f"{tensor!r} is a view of rows, which has no operations; copy_ it into a tensor of its own")
+        raise TypeError(f"{tensor!r} has no operations; copy_ it into a tensor that is no view")
 
 
 def _check_type(name: str, a: TensorMath, b: object) -> None:

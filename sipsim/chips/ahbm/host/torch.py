@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from sipsim.chips.ahbm.host.distributed import Distributed
-from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor
+from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor, PartLayout
 from sipsim.chips.ahbm.host.memory import AddressSpace
 from sipsim.chips.ahbm.host.process_groups import Numbers, select_pes
 from sipsim.chips.ahbm.host.stream import Event, Stream, Work
@@ -59,7 +59,7 @@ class Torch:
         """
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
         policy = DPPolicy(num_cubes=self._sip.plan.system.n_cubes) if dp is None else dp
-        if not isinstance(policy, DPPolicy):
+        if not isinstance(policy, DPPolicy) or isinstance(policy, PartLayout):
             raise TypeError(f"dp={policy!r}: give a DPPolicy, such as DPPolicy(num_cubes=1)")
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
