@@ -117,18 +117,18 @@ class Distributed:
     _token: Any = None
     _device: Callable[[], Any] = staticmethod(lambda: None)
 
-    def __init__(self, sip: Sip, queue: Stream, recorded_io_dir: str) -> None:
+    def __init__(self, sip: Sip, stream: Stream, recorded_io_dir: str) -> None:
         self._sip = sip
         self._plan = sip.plan
-        self._queue = queue
-        self.bridge = queue.bridge
+        self._stream = stream
+        self.bridge = stream.bridge
         self._world = sip.plan.world.on_sip(sip.sip)
         self._places = self._world.places_on(sip.sip)
         self._initialized = False
         self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
         self._world_group: GroupHandle | None = None
         self.records = RunRecords(sip, recorded_io_dir)
-        self._launcher = GroupLauncher(sip, queue, self.records, self._note_call)
+        self._launcher = GroupLauncher(sip, stream, self.records, self._note_call)
         self.calls: list[GroupCall] = []
         self._open_row: OpenCall | None = None
         self.group = WorldGroup(lambda: self._world_group)
@@ -433,7 +433,7 @@ class Distributed:
         collective = call.collective
         assert collective is not None
         member = self._member(collective.name, None if collective.per_cube else group)
-        work = Work(self._queue, name or collective.name, call=call, is_of_row=not name, is_reported=is_reported)
+        work = Work(self._stream, name or collective.name, call=call, is_of_row=not name, is_reported=is_reported)
         # Numbered at its start, not here: an earlier collective may still write to the tensor, and has no number yet.
         work.on_start = None if name else self.records.on_start
         if is_reported:
@@ -477,7 +477,7 @@ class Distributed:
             elements=sized.numel(),
         )
         self._note_call(work.call)
-        self._queue.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
+        self._stream.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
 
     def _note_call(self, call: Call) -> None:
         nbytes = call.larger_tensor().nbytes if call.collective is None else 0
@@ -496,7 +496,7 @@ class Distributed:
         self._start_together("the common start of an iteration")
 
     def _start_together(self, what: str, is_row: bool = False) -> None:
-        host = self._queue.host_task()
+        host = self._stream.host_task()
 
         def start(span: int) -> None:
             host.span = span
@@ -527,7 +527,7 @@ class Distributed:
 
     def open_calls(self) -> list[OpenCall]:
         """Return the collectives, messages and row starts that have not ended, in order."""
-        return [*self._queue.open_calls(), *filter(None, [self._open_row])]
+        return [*self._stream.open_calls(), *filter(None, [self._open_row])]
 
     @host_call
     def begin_row(self) -> None:
@@ -537,7 +537,7 @@ class Distributed:
         Raises:
             IpcqInUse: when a message was sent and not received.
         """
-        for work in self._queue.unfinished():
+        for work in self._stream.unfinished():
             work.wait()
         self._start_together("a row start", is_row=True)
         self._sip.check_row_start()
@@ -545,8 +545,8 @@ class Distributed:
             if isinstance(group, ProcessGroup):
                 self._launcher.close(group)
                 group.rows += 1
-        self._sip.begin_row(self._queue.host_task().span)
-        self._queue.space.begin_row()
+        self._sip.begin_row(self._stream.host_task().span)
+        self._stream.space.begin_row()
 
     def count_from_here(self, iterations: int) -> None:
         """Reset the usage counters: usage from now on belongs to the next record, of ``iterations`` iterations."""

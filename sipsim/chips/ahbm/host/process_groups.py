@@ -59,10 +59,10 @@ class GroupLauncher:
     are closed before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
     """
 
-    def __init__(self, sip: Sip, queue: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
+    def __init__(self, sip: Sip, stream: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
         self._sip = sip
         self._plan = sip.plan
-        self._queue = queue
+        self._stream = stream
         self._records = records
         self._note = note
         self._pair_knobs = pair_ipcq(sip.plan.resolved)
@@ -147,7 +147,7 @@ class GroupLauncher:
         )
         self._note(call)
         waits_for = f"a message from rank {src} to rank {dst}"
-        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, is_reported=True)
+        work = Work(self._stream, SEND_RECV, waits_for, call, is_of_row=True, is_reported=True)
         work.generation, work.outputs = pair.generation, WeakTensors(tensor)
         work.on_start, work.on_end = self._records.on_start, self._records.on_end
         here = workers.senders if sends else workers.receivers
@@ -166,7 +166,7 @@ class GroupLauncher:
         call, tensors = work.call, work.call.tensors()
         args = (tensors[0], tensors[-1], call.op, len(call.sips), programs)
         places = [PePlace(self._sip.sip, *place) for place, program in programs.items() if program.instructions]
-        self._queue.launch(work, kernel, args, places, after)
+        self._stream.launch(work, kernel, args, places, after)
 
     def _rank_in(self, group: ProcessGroup) -> int:
         rank = group.group.rank_of(self._sip.sip)
@@ -235,6 +235,8 @@ class GroupLauncher:
         """Install the missing queue pairs of these workers, and return the bytes of a slot."""
         n_slots, slot_bytes = pair.slots(self._pair_knobs)
         new = [each for each in zip(*workers, strict=True) if each not in queues.workers]
+        if not new:
+            return slot_bytes
         knobs = msgspec.structs.replace(self._pair_knobs, buffer_kind="tcm", n_slots=n_slots, slot_size=slot_bytes)
         entries, members = pair_entries(self._plan.system, knobs, pair, new)
         for pe_of_rank in members:
