@@ -34,7 +34,7 @@ Ps = int
 
 
 class SipSyncState:
-    """The broker's state of one SIP, written by ``TimeSync`` alone. Times are ``NEVER_PS`` for never."""
+    """The broker's state of one SIP, written by ``TimeSync`` alone. A time ``NEVER_PS`` means never."""
 
     __slots__ = (
         "announced",

@@ -100,7 +100,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def users_traceback(error: BaseException, with_own: bool = True) -> str:
-    """Return the traceback without the simulator's frames; if no frame is left, all (``with_own``) or ""."""
+    """Return the traceback of the user's frames; without any, of all frames if ``with_own``, else an empty text."""
     frames = traceback.extract_tb(trace_of(error))
     users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
     if not users and not with_own:
