@@ -281,7 +281,7 @@ class ClientSocket(_Socket):
                 reason = rest[0][:MAX_REASON_BYTES].decode(errors="replace")
                 self.connection.refuse("".join(c if c.isprintable() else " " for c in reason))
 
-    def look(self) -> Notice | None:
+    def poll_events(self) -> Notice | None:
         """Take the new events; return why the connection is gone, or None."""
         for event in self.events():
             self.connection.note(*event)
@@ -306,7 +306,7 @@ class ServerSocket(_Socket):
         """The endpoint at which this socket listens, with the port number that the system chose."""
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def look(self) -> list[Notice]:
+    def poll_events(self) -> list[Notice]:
         """Take the new events; return the notices that these events cause."""
         return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
 

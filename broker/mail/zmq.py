@@ -74,7 +74,7 @@ class ZmqLauncher(LauncherMail):
             yield frame
 
     def notices(self) -> list[Notice]:
-        gone = self._broker.look() if self._monitored else None
+        gone = self._broker.poll_events() if self._monitored else None
         if gone is not None and not self._reported:
             self._reported = True
             self._sockets.note([gone])
@@ -181,12 +181,12 @@ class ZmqSipMail(SipMail):
 
     def _look(self) -> bool:
         """Take the events of all connections; return whether the broker is lost."""
-        self._sockets.note(self._server.look())
-        if self.broker_lost is None and (gone := self._broker.look()) is not None:
+        self._sockets.note(self._server.poll_events())
+        if self.broker_lost is None and (gone := self._broker.poll_events()) is not None:
             self.broker_lost = gone
             self._sockets.note([gone])
         for rank, peer in list(self._peers.items()):
-            if (gone := peer.look()) is not None:
+            if (gone := peer.poll_events()) is not None:
                 self._drop_peer(rank)
                 self._lost_peers.add(rank)
                 self._sockets.note([gone])
@@ -250,7 +250,7 @@ class ZmqBroker(BrokerMail):
         if not self._monitored:
             return self._accept(self._router.recv_multipart())
         while (received := self.receive_now()) is None:
-            notices = self._server.look()
+            notices = self._server.poll_events()
             self._sockets.note(notices)
             if (or_notice and notices) or not self._poller.poll(timeout_ms):
                 return None, b""
@@ -271,7 +271,7 @@ class ZmqBroker(BrokerMail):
 
     def notices(self) -> list[Notice]:
         if self._monitored:
-            self._sockets.note(self._server.look())
+            self._sockets.note(self._server.poll_events())
         return self._sockets.notices()
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class InProcess:
         self._deliveries = 0
         self._current = 0
         self._forked: dict[int, int] = {}
-        self._quiet = IdleTimer(2 * ALARM_S)
+        self._idle = IdleTimer(2 * ALARM_S)
         self._progress: object = None
         self._forced: RunError | None = None
         self.outcome = Outcome(plan.system.n_sips, self._folder)
@@ -133,14 +133,14 @@ class InProcess:
             self._signals.status_requested = True
         member, options = self.members[self._current], self._run.options
         progress = None if is_debugged(frame) else (self._deliveries, member.steps)
-        self._quiet.note(own_state())
+        self._idle.note(own_state())
         if progress is None or progress != self._progress:
-            self._quiet.moved()
-        self._progress, quiet_s = progress, self._quiet.quiet_s
-        if not options.deadlines or quiet_s < options.progress_timeout_s:
+            self._idle.moved()
+        self._progress, idle_s = progress, self._idle.idle_s
+        if not options.deadlines or idle_s < options.progress_timeout_s:
             return
         dump = member.tasks_dump(frame)
-        message = hang_text(f"rank {member.rank}", quiet_s, dump.now_ps, dump, "", self._folder)
+        message = hang_text(f"rank {member.rank}", idle_s, dump.now_ps, dump, "", self._folder)
         facts = FoundFacts(time_ps=dump.now_ps)
         facts.update(running_facts(dump))  # type: ignore[typeddict-item]
         self._force(RunError("hung", member.rank, message, facts=facts))

@@ -175,7 +175,7 @@ class _Agent:
         return self._finish_by_s is not None and (not self._pids or time.monotonic() >= self._finish_by_s)
 
     def _turn(self, stdin_is_ready: bool) -> str:
-        gone = self._socket.look()
+        gone = self._socket.poll_events()
         if gone is not None:
             return gone.text
         if stdin_is_ready and not os.read(0, 4096):
@@ -246,7 +246,7 @@ class _Agent:
         else:
             self._server.close()
             self._artifacts.remove()
-        self._sockets.close(0 if self._socket.look() is not None else LINGER_MS)
+        self._sockets.close(0 if self._socket.poll_events() is not None else LINGER_MS)
 
     def _end_processes(self) -> bool:
         """Kill all processes; return whether the server has reported all exits within ``CLOSE_S``."""

@@ -127,7 +127,7 @@ class AgentHosts(HostPool):
         """Return facts from agents, their connections, and the starter."""
         now_s = time.monotonic()
         found = self._receive_all(now_s)
-        notices = self._listening.look()
+        notices = self._listening.poll_events()
         self._warnings.write([*notices, *self._sockets.notices()])
         # The monitor does not report which connection was lost.
         if now_s >= self._next_beat_s or any(notice.kind == "lost" for notice in notices):

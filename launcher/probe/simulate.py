@@ -38,7 +38,7 @@ class ProbeRun:
 
     def __init__(self, plan: ProbePlan, sizes: list[int]) -> None:
         self._plan = plan
-        route = plan.way
+        route = plan.neighbours
         arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), route.direction, route.reverse)
         job = Job(script=SCRIPT, script_args=arguments, verify_data=False, check_invariants=True, records=("records",))
         with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
@@ -74,7 +74,7 @@ class ProbeRun:
         if src.sip != dst.sip:
             return None
         sip, ended = self._sip(src.sip), list[int]()
-        ring = sip.pe(dst.cube, dst.pe).ipcq.queues[self._plan.way.reverse]
+        ring = sip.pe(dst.cube, dst.pe).ipcq.queues[self._plan.neighbours.reverse]
         began_ps = sip.engine.now_ps
         dma = sip.pe(src.cube, src.pe).dma
         dma.write(Block.piece(ring.my_rx_base_pa, nbytes), bytes(nbytes), lambda: ended.append(sip.engine.now_ps))

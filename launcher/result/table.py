@@ -13,7 +13,7 @@ from launcher.result.fields import AS_LEFT, WITH_OUTAGES
 from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.chips.api.chip import kind_of
-from sipsim.chips.api.run_plan import Added
+from sipsim.chips.api.run_plan import RowReduction
 from sipsim.collectives.reduction import NO_OP
 from sipsim.core.dtypes import DTYPES
 
@@ -166,7 +166,7 @@ def _about(document: dict[str, Any], run: Run) -> list[str]:
 def _differing(document: dict[str, Any], run: Run) -> Iterator[str]:
     plan, rows = run.plan, document["runs"]
     added = {
-        Added(row["collective"], row["algorithm"], row["op"], DTYPES[row["dtype"]], row["count"] // plan.n_rows)
+        RowReduction(row["collective"], row["algorithm"], row["op"], DTYPES[row["dtype"]], row["count"] // plan.n_rows)
         for row in rows
         if row["op"] != NO_OP
     }

@@ -68,10 +68,10 @@ def limited(
         timer.note(own_state())
         if call is not last_call or is_debugged(frame):
             timer.moved()
-        last_call, quiet_s = call, timer.quiet_s
+        last_call, idle_s = call, timer.idle_s
         if reason is not None and reason != known_reason and (always or call is not None):
             outcome = Unfinished(signals.describe(reason), reason, place)
-        elif call is not None and limit_s is not None and quiet_s >= limit_s:
+        elif call is not None and limit_s is not None and idle_s >= limit_s:
             name = call.f_code.co_name.replace("<module>", "its top level")
             outcome = Unfinished(f"{place}: {name} has not returned for {limit_s:g} s, --progress-timeout", "", place)
         else:

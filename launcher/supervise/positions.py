@@ -69,12 +69,12 @@ def positions_of(
     return explain_positions(dumps, {rank: no_answer_text(rank) for rank in ranks if rank not in answers}, folder)
 
 
-def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
-    """Return the message about a SIP without progress for ``quiet_s``; ``why``: the reason if there is no dump."""
+def hang_text(label: str, idle_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
+    """Return the message about a SIP without progress for ``idle_s``; ``why``: the reason if there is no dump."""
     where = running_text(dump, folder) if dump is not None else f"it {why}"
     # The SIP's time is more recent than the broker's, which is from the end of a window.
     known_ps = now_ps if dump is None else max(now_ps, dump.now_ps)
-    return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(known_ps)}: {where}"
+    return f"{label} has made no progress for {idle_s:.1f} s at {format_time_ps(known_ps)}: {where}"
 
 
 def hang_of(rank: Rank, sip: SipSync, position: Position, state: str | None, folder: str) -> tuple[str, FoundFacts]:
@@ -83,7 +83,7 @@ def hang_of(rank: Rank, sip: SipSync, position: Position, state: str | None, fol
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
     now_ps = sip.now_ps if position.dump is None else max(sip.now_ps, position.dump.now_ps)
     facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": now_ps, "granted_ps": sip.horizon_ps}
-    wait_s = rank.quiet.waited_s
+    wait_s = rank.idle.waited_s
     waited = f", and has waited {wait_s:.1f} s for a processor" if wait_s >= LONG_WAIT_S else ""
     message = f"{text}; granted {granted}" + (f"; its process {state}{waited}" if state else "")
     return message, {**facts, **running_facts(position.dump)}

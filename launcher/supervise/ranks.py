@@ -73,7 +73,7 @@ class Host:
 class Rank:
     """State of a rank and of its process. ``kill_reason``: kind and message of the failure, if the process is killed.
 
-    ``rejoining``: the rank was restarted and has not joined yet. ``quiet``: timer of the process since its last
+    ``rejoining``: the rank was restarted and has not joined yet. ``idle``: timer of the process since its last
     progress.
     """
 
@@ -88,7 +88,7 @@ class Rank:
     since_s: float = 0.0
     kill_reason: tuple[str, str] | None = None
     last: SipSync | None = None
-    quiet: IdleTimer = field(default_factory=IdleTimer)
+    idle: IdleTimer = field(default_factory=IdleTimer)
 
     def started(self, incarnation: int, pid: int) -> None:
         """Record that the rank's process has started."""
@@ -102,7 +102,7 @@ class Rank:
     def next_incarnation(self, now_s: float) -> None:
         """Reset the state for a restart of the rank."""
         self.incarnation += 1
-        self.pid, self.kill_reason, self.last, self.quiet = None, None, None, IdleTimer()
+        self.pid, self.kill_reason, self.last, self.idle = None, None, None, IdleTimer()
         self.start_sent, self.result_received, self.rejoining, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
@@ -110,7 +110,7 @@ class Rank:
         if sip.incarnation != self.incarnation:
             return
         self.last = sip
-        self.quiet.moved(sip.quiet_ns / NS_PER_S)
+        self.idle.moved(sip.quiet_ns / NS_PER_S)
         if sip.state != "joining":
             self.rejoining = False
 

@@ -24,20 +24,20 @@ class IdleTimer:
     def __init__(self, step_s: float = STEP_S) -> None:
         self._step_s = step_s
         self._last: ProcessState | None = None
-        self.quiet_s = self.waited_s = 0.0
+        self.idle_s = self.waited_s = 0.0
 
     def note(self, state: ProcessState) -> None:
         """Add a sample of the process."""
         if self._last is not None:
             spent_s = state.spent_since(self._last)
-            self.quiet_s += min(spent_s, self._step_s)
+            self.idle_s += min(spent_s, self._step_s)
             self.waited_s += max(state.at_s - self._last.at_s - spent_s, 0.0)
         self._last = state
 
     def moved(self, ago_s: float = 0.0) -> None:
         """Record that the process made its last progress ``ago_s`` seconds ago."""
-        self.quiet_s = min(self.quiet_s, ago_s)
-        self.waited_s = min(self.waited_s, ago_s - self.quiet_s)
+        self.idle_s = min(self.idle_s, ago_s)
+        self.waited_s = min(self.waited_s, ago_s - self.idle_s)
 
 
 def note_samples(

@@ -72,8 +72,8 @@ class Supervisor:
         self._unconfirmed: dict[int | None, tuple[float, ProcessExited]] = {}
         self._lost_connections = LostConnections(self.ranks)
         self._sync: Sync | None = None
-        self._broker_quiet = IdleTimer()
-        self._quiet: set[int] = set()
+        self._broker_idle = IdleTimer()
+        self._idle: set[int] = set()
         self._is_ending = False
         self._states: Mapping[int | None, ProcessState] = {}
 
@@ -95,7 +95,7 @@ class Supervisor:
         self._advance(now_s)
         match fact:
             case ProcessEvent():
-                return self._news(fact)
+                return self._process_event(fact)
             case HostJoined():
                 return self._host_joined(fact)
             case HostGone():
@@ -109,11 +109,11 @@ class Supervisor:
                 return self._fail("process_died", None, message, status_facts(fact.status))
             case Sampled():
                 self._states = fact.states
-                timers: dict[int | None, IdleTimer] = {rank.number: rank.quiet for rank in self.ranks}
-                note_samples(timers | {None: self._broker_quiet}, fact.states, self._clock_s)
+                timers: dict[int | None, IdleTimer] = {rank.number: rank.idle for rank in self.ranks}
+                note_samples(timers | {None: self._broker_idle}, fact.states, self._clock_s)
                 return []
             case Position():
-                return self._located(fact)
+                return self._position(fact)
             case Tick():
                 return self._tick()
 
@@ -141,7 +141,7 @@ class Supervisor:
 
     # --- processes ---
 
-    def _news(self, at: ProcessEvent) -> list[Command]:
+    def _process_event(self, at: ProcessEvent) -> list[Command]:
         event = at.event
         if not isinstance(event, ProcessStarted | ProcessExited | NotStarted) or not self._runs_on(at.host, event.rank):
             return []
@@ -331,7 +331,7 @@ class Supervisor:
 
     def _note_sync(self, sync: Sync) -> list[Command]:
         self._sync = sync
-        self._broker_quiet.moved()
+        self._broker_idle.moved()
         if (sync.last or sync.phase == Phase.ENDING.value) and not self._is_ending:
             self._ends()
         for sip in sync.sips:
@@ -340,15 +340,15 @@ class Supervisor:
             return []
         limit_s = self._options.progress_timeout_s
         running = [self.ranks[sip.rank] for sip in sync.sips if sip.state in ("starting", "running")]
-        quiet = {rank.number for rank in running if rank.quiet.quiet_s > limit_s and rank.runs_as_known(sync)}
+        quiet = {rank.number for rank in running if rank.idle.idle_s > limit_s and rank.runs_as_known(sync)}
         # A rank must be quiet in two answers in a row: a single quiet answer may mean that the broker was suspended.
-        hung, self._quiet = sorted(quiet & self._quiet), quiet
+        hung, self._idle = sorted(quiet & self._idle), quiet
         # The position of the code is requested first, since the process is killed afterwards.
         return [RequestPosition(rank) for rank in hung]
 
-    def _located(self, fact: Position) -> list[Command]:
+    def _position(self, fact: Position) -> list[Command]:
         rank, sip = self.ranks[fact.rank], self.ranks[fact.rank].last
-        if fact.rank not in self._quiet or self._failing or rank.kill_reason is not None or sip is None:
+        if fact.rank not in self._idle or self._failing or rank.kill_reason is not None or sip is None:
             return []
         state = self._states.get(rank.number)
         message, facts = hang_of(rank, sip, fact, state.description if state else None, self._folder)
@@ -361,9 +361,9 @@ class Supervisor:
     def _stuck(self) -> list[Command]:
         """Let the run fail if the broker answers no ``SyncRequest``, or a SIP sends no result at the end."""
         limit_s = self._options.progress_timeout_s
-        if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
+        if self._broker_listens and self._broker_idle.idle_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
-        silent = [rank for rank in self.ranks if not rank.result_received and rank.quiet.quiet_s >= limit_s]
+        silent = [rank for rank in self.ranks if not rank.result_received and rank.idle.idle_s >= limit_s]
         if self._is_ending and silent:
             rank = silent[0]
             message = f"{rank.label} has not answered at the end for {limit_s:g} s"
@@ -374,7 +374,7 @@ class Supervisor:
         """Restart the deadline for results, which runs from the last result or from the end of the simulation."""
         self._is_ending = True
         for rank in self.ranks:
-            rank.quiet.moved()
+            rank.idle.moved()
 
     def _broker_hung(self, limit_s: float) -> list[Command]:
         what = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"

@@ -120,8 +120,8 @@ WAITS_NS = (5, 25, 50, 69, 71, 110, 149, 190, 400, 1000)
 
 def mean_delay_ns(poll: Backpressure, wait_ns: int) -> float:
     """Of events that are evenly spread over the interval between two looks in which a wait ends."""
-    look_ps, wait_ps, start_ps = poll.look_ps, wait_ns * 1000, 0
-    while (stop_ps := poll.seen_ps(0, start_ps + 1) - look_ps) < wait_ps:
+    poll_ps, wait_ps, start_ps = poll.poll_ps, wait_ns * 1000, 0
+    while (stop_ps := poll.seen_ps(0, start_ps + 1) - poll_ps) < wait_ps:
         start_ps = stop_ps
     waits = [start_ps + (2 * step + 1) * (stop_ps - start_ps) // 200 for step in range(100)]
     return ps_to_ns(sum(poll.seen_ps(0, wait) - wait for wait in waits) / len(waits))

@@ -21,7 +21,7 @@ COPIES = "replicate"
 """The layout in which every PE holds the whole of its cube's data; with one PE per cube, the layout of ADR-0032."""
 
 
-class Layout(Protocol):
+class TensorLayout(Protocol):
     """Distribution of a tensor over the cubes and PEs of its SIP (``DPPolicy``)."""
 
     @property
@@ -45,7 +45,7 @@ class DeviceTensor(Protocol):
     @property
     def dtype(self) -> DType: ...
     @property
-    def dp(self) -> Layout: ...
+    def dp(self) -> TensorLayout: ...
     @property
     def nbytes(self) -> int: ...
     def numel(self) -> int: ...
@@ -162,7 +162,7 @@ def _check_values(collective: Collective, call: Call, size: int) -> None:
         raise ValueError(f"{name}: rank {call.values[0]} is not in the group, whose ranks are 0 to {size - 1}")
 
 
-def _check_layout(collective: Collective, dp: Layout, n_cubes: int, layout: tuple[str, str] | None) -> None:
+def _check_layout(collective: Collective, dp: TensorLayout, n_cubes: int, layout: tuple[str, str] | None) -> None:
     """Check the layout of a tensor; with one PE per cube, any layout over PEs is accepted."""
     name, needs = collective.name, f"{collective.name} needs one row per cube"
     if dp.num_cubes != n_cubes:
@@ -181,7 +181,7 @@ def _check_layout(collective: Collective, dp: Layout, n_cubes: int, layout: tupl
         raise ValueError(f"{needs}: each of the tensor's cubes holds a copy of all rows")
 
 
-def _check_shards(collective: Collective, dp: Layout) -> None:
+def _check_shards(collective: Collective, dp: TensorLayout) -> None:
     for layout, count, holders in ((dp.cube, dp.num_cubes, "cubes"), (dp.pe, dp.num_pes, "PEs")):
         if count > 1 and layout == COPIES:
             raise ValueError(f"{collective.name}: {count} {holders} hold copies of the tensor; it must be row_wise")

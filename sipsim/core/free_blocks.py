@@ -20,7 +20,7 @@ class FreeBlocks:
         self._blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
         return offset, taken
 
-    def take_pieces(self, nbytes: int) -> list[tuple[int, int]]:
+    def allocate_pieces(self, nbytes: int) -> list[tuple[int, int]]:
         """Allocate ``nbytes``, which must be free, in the first block that is large enough; without such a block, in
         pieces from the first blocks on. Returns (offset, bytes) of each piece.
         """
@@ -33,7 +33,7 @@ class FreeBlocks:
             nbytes -= pieces[-1][1]
         return pieces
 
-    def give(self, offset: int, size: int) -> None:
+    def free(self, offset: int, size: int) -> None:
         """Free a block and merge it with free neighbours."""
         first = last = bisect_right(self._blocks, (offset, 0))
         if first and sum(self._blocks[first - 1]) == offset:

@@ -30,7 +30,7 @@ def is_artifact(name: str) -> bool:
     return len(name) <= LONGEST_NAME and _NAME.match(name) is not None
 
 
-def made(folder: str, *below: str) -> Path:
+def make_artifact_folder(folder: str, *below: str) -> Path:
     """Return a rank's artifact folder, or a folder below it, after creating it if necessary.
 
     Raises:

@@ -21,7 +21,7 @@ from sipsim.core.errors import OutputError
 from sipsim.core.fields import no_time, simulated_time
 from sipsim.core.files import REWRITE, open_file
 from sipsim.core.registry import Definitions
-from sipsim.records.artifacts import made
+from sipsim.records.artifacts import make_artifact_folder
 
 
 class LineFile:
@@ -124,7 +124,7 @@ class OpLog:
 
 def oplog_file(oplog: OpLog, folder: str) -> LineFile:
     """Write an op log to a file in a rank's artifact folder from now on; return the file."""
-    file = LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
+    file = LineFile(make_artifact_folder(folder) / OPLOG_FILE, "the op log", "--oplog")
     oplog.write_to(file)
     return file
 

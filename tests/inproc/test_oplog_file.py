@@ -11,7 +11,7 @@ from launcher.options import parse
 from launcher.report.files import Merge, write_logs, write_oplog
 from sipsim.chips.ahbm.ipcq.records import RECV, SEND
 from sipsim.chips.ahbm.pe.math import MATH
-from sipsim.records.artifacts import made, rank_folder
+from sipsim.records.artifacts import make_artifact_folder, rank_folder
 from sipsim.records.oplog import FIELDS, OPLOG_FILE, line
 
 SMALL = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2", "--n-elem", 600]
@@ -141,7 +141,7 @@ def test_the_merge(case: str) -> None:
 
 def put_logs(folder: Path, *logs: str) -> None:
     for rank, text in enumerate(logs):
-        (made(rank_folder(str(folder), rank)) / OPLOG_FILE).write_text(text)
+        (make_artifact_folder(rank_folder(str(folder), rank)) / OPLOG_FILE).write_text(text)
 
 
 def test_a_line_that_a_killed_process_has_left_incomplete_is_none(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from runs import ccl_file, run
 
 from launcher.report.files import write_trace
-from sipsim.records.artifacts import made, rank_folder
+from sipsim.records.artifacts import make_artifact_folder, rank_folder
 from sipsim.records.oplog import TRACE_FILE, TraceFile, TraceLine
 
 PASS_ON = """
@@ -159,7 +159,7 @@ def test_tracing_does_not_change_the_digest(tmp_path: Path) -> None:
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     """By a process that was killed while it wrote."""
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
-        trace = TraceFile(made(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
+        trace = TraceFile(make_artifact_folder(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
         for t_ps in times:
             trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4, 0, 3, "1.0.0", "up"))
         trace.close()

@@ -11,7 +11,7 @@ import sys
 
 from sipsim.chips.tensix.fabric.connection import FabricSender
 from sipsim.chips.tensix.fabric.packet import (
-    Way,
+    Direction,
     increment_of,
     mesh_unicast,
     multicast,
@@ -30,7 +30,7 @@ def data(number, nbytes):
 def route(flow):
     if "east" in flow:
         return mesh_unicast(flow["east"], flow["south"])
-    return multicast(flow["start"], flow.get("number", 1), Way[flow["way"]])
+    return multicast(flow["start"], flow.get("number", 1), Direction[flow["way"]])
 
 
 def first_way(flow):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from sipsim.chips.tensix.fabric.connection import FabricSender
-from sipsim.chips.tensix.fabric.packet import Way, increment_of, multicast, write_and_increment
+from sipsim.chips.tensix.fabric.packet import Direction, increment_of, multicast, write_and_increment
 
 SOURCE = 0x30000
 
@@ -39,10 +39,10 @@ def worker(rank, world_size, tt):
     program, streams = tt.create_program(), json.loads(Path(asked["file"]).read_text())[fabric.position]
     for core, (way, stream) in zip(tt.workers, sorted(streams.items()), strict=False):
         tt.write(core, SOURCE, bytes.fromhex(stream["source"]))
-        endpoint = fabric.connect(core, Way[way])
+        endpoint = fabric.connect(core, Direction[way])
         packets = [
             (
-                multicast(each["start"], each["number"], Way[way]),
+                multicast(each["start"], each["number"], Direction[way]),
                 command(each, tt.workers),
                 each["offset"],
                 each["nbytes"],

@@ -10,7 +10,7 @@ import random
 import sys
 
 from sipsim.chips.tensix.fabric.connection import FabricSender
-from sipsim.chips.tensix.fabric.packet import Way, multicast, write_and_increment
+from sipsim.chips.tensix.fabric.packet import Direction, multicast, write_and_increment
 
 PLACE, SOURCE = 0x40000, 0x30000
 
@@ -49,12 +49,12 @@ def worker(rank, world_size, tt):
     fabric = tt.open_fabric("ring", revision=asked["revision"])
     size, nbytes, target = fabric.size, asked["nbytes"], tt.workers[-1]
     semaphore, program, expected = tt.l1_base(target), tt.create_program(), 0
-    ways = [Way[asked["way"]]] if "way" in asked else [Way.E, Way.W]
+    ways = [Direction[asked["way"]]] if "way" in asked else [Direction.E, Direction.W]
     came = {}
     for index, way in enumerate(ways):
         core = tt.workers[index]
         for other in range(size):
-            sign = 1 if way is Way.E else -1
+            sign = 1 if way is Direction.E else -1
             for start, number in drawn(asked, other, way, size):
                 if rank in [(other + sign * hop) % size for hop in range(start, start + number)]:
                     came[other, way] = came.get((other, way), 0) + 1

@@ -16,9 +16,9 @@ from launcher.bench.programs.common import check, pattern, report, settings
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.packet import (
+    Direction,
     Route,
     Target,
-    Way,
     increment_of,
     multicast,
     path,
@@ -68,8 +68,8 @@ def collect(semaphore: int, expected: int, df: Dataflow) -> None:
 def route_of(flow: dict[str, Any]) -> Route:
     """Return the route of ``flow``, an element of the settings."""
     if "way" in flow:
-        return multicast(flow["start"], flow["number"], Way[flow["way"]])
-    return path([Way[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
+        return multicast(flow["start"], flow["number"], Direction[flow["way"]])
+    return path([Direction[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
 
 
 def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:

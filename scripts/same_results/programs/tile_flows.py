@@ -26,7 +26,7 @@ def send(endpoint, flow, core, number, df):
     if "east" in flow:
         route = packet.mesh_unicast(flow["east"], flow["south"])
     else:
-        route = packet.multicast(flow["start"], flow.get("number", 1), packet.Way[flow["way"]])
+        route = packet.multicast(flow["start"], flow.get("number", 1), packet.Direction[flow["way"]])
     fabric = FabricSender(endpoint, df)
     fabric.open()
     for _ in range(flow.get("packets", 1)):
@@ -40,7 +40,7 @@ def worker(rank, world_size, tt):
         if flow["at"] == fabric.position:
             place = tt.workers[number]
             tt.write(place, SOURCE, bytes((number * 37 + each * 3) % 251 for each in range(flow.get("nbytes", 64))))
-            endpoint = fabric.connect(place, packet.Way[flow["way"]].name)
+            endpoint = fabric.connect(place, packet.Direction[flow["way"]].name)
             config = tt.DataMovementConfig(noc=tt.nearer_noc(place, endpoint.router))
             tt.create_kernel(program, send, place, config, (endpoint, flow, core, number))
     tt.enqueue_program(program)

@@ -33,7 +33,7 @@ from sipsim.core.task import Task
 from sipsim.fabric.flows import UNSHOWN
 from sipsim.fabric.graph import PORTS
 from sipsim.fabric.open import delayed_transfers
-from sipsim.records.artifacts import RECORDED_IO, made
+from sipsim.records.artifacts import RECORDED_IO, make_artifact_folder
 from sipsim.records.job import Job, JobRequest
 from sipsim.records.oplog import TRACE_FILE, LineFile, TraceFile, oplog_file
 
@@ -54,14 +54,16 @@ class AhbmChip(Chip):
             keep_spans,
             context.second_pass,
         )
-        self._history_dir = made(context.artifact_dir) if "explain" in job.records else None
+        self._history_dir = make_artifact_folder(context.artifact_dir) if "explain" in job.records else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
-        self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if "trace" in job.records else None
+        self._trace = (
+            TraceFile(make_artifact_folder(context.artifact_dir) / TRACE_FILE) if "trace" in job.records else None
+        )
         if self._trace is not None:
             self.sip.recorder.tracer = self._trace.append
         self._log_file = self._write_oplog(context.artifact_dir) if "oplog" in job.records else None
-        recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if "data" in job.records else ""
+        recorded_io_dir = str(make_artifact_folder(context.artifact_dir, RECORDED_IO)) if "data" in job.records else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
         self.torch.distributed.records.on_record = lambda record: self.on_record(record)
         self.host = HostProgram(self.torch.bridge, context.make_task, self.sip.engine)

@@ -33,14 +33,14 @@ from sipsim.chips.ahbm.collectives.settings import (
     least_credit_bytes,
 )
 from sipsim.chips.ahbm.collectives.wirings import Communicator
-from sipsim.chips.ahbm.costs.promises import ChipBounds, InstalledBounds, shortest_windows_ps
+from sipsim.chips.ahbm.costs.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.chips.ahbm.costs.stack import Stack, stack_of
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.mesh import part_kinds
 from sipsim.chips.ahbm.system import AhbmSystem
-from sipsim.chips.api.run_plan import Added, RunPlan, reactions_ps
+from sipsim.chips.api.run_plan import RowReduction, RunPlan, reactions_ps
 from sipsim.collectives.call import Array
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import ROUNDED, rows_differ
@@ -239,7 +239,7 @@ class Plan(RunPlan):
         itemsize, room_bytes = DTYPES[run.dtype].itemsize, self.worker_settings.room_bytes
         return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
 
-    def rows_differ(self, added: Added) -> bool:
+    def rows_differ(self, added: RowReduction) -> bool:
         """Return whether rows may differ, by the algorithm's ``reference``, or by a schedule's ``rank_identical``."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
         if not collective.per_cube:
@@ -284,7 +284,7 @@ class Plan(RunPlan):
 
     def extra_channels(self) -> list[Channel]:
         """Return a channel of fast-path credits per ordered pair of SIPs that a link joins
-        (:mod:`sipsim.chips.ahbm.costs.promises`).
+        (:mod:`sipsim.chips.ahbm.costs.bounds`).
         """
         return self.bounds.credit_channels()
 

@@ -81,10 +81,10 @@ class UsageMeter:
         """Return the counters of the parts since the start of the run."""
         return combined(self._before, self._parts())
 
-    def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
-        """Count an ended launch; ``is_of_row``: whether the launch belongs to the row of the current stretch."""
+    def note_launch(self, use: KernelUse, counts_for_row: bool) -> None:
+        """Count an ended launch; ``counts_for_row``: whether the launch belongs to the row of the current stretch."""
         self._kernels = combined(self._kernels, use)
-        if is_of_row:
+        if counts_for_row:
             self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:

@@ -21,7 +21,7 @@ Ps = int
 Array = np.ndarray[Any, Any]
 
 
-class Added(NamedTuple):
+class RowReduction(NamedTuple):
     """Reduction in one row of a job: names of collective, algorithm and operator, element type and element count."""
 
     collective: str
@@ -138,7 +138,7 @@ class RunPlan(ABC):
         """Return whether a rank of the group has an input before the collective, and a result after the collective."""
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
-    def rows_differ(self, added: Added) -> bool:
+    def rows_differ(self, added: RowReduction) -> bool:
         """Return whether rows with equal exact results may differ by rounding; False if unknown."""
         return False
 

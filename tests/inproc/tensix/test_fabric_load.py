@@ -8,7 +8,7 @@ from fabric_runs import SCRIPTS, flags, left, passed, slots_of
 from runs import Run, run
 
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel
-from sipsim.chips.tensix.fabric.packet import Hop, Way
+from sipsim.chips.tensix.fabric.packet import Direction, Hop
 from sipsim.chips.tensix.fabric.router import Router
 
 BUBBLE, DATELINE = "2025-11", "2025-03"
@@ -124,7 +124,7 @@ def forwarded_without_a_local_write(patch: pytest.MonkeyPatch) -> None:
 
     next_hop = machine.next_hop
 
-    def uncoupled(header: bytes, own: Way) -> Hop:
+    def uncoupled(header: bytes, own: Direction) -> Hop:
         hop = next_hop(header, own)
         return hop._replace(is_local=False) if hop.ways else hop
 

@@ -311,7 +311,7 @@ def test_messages_of_many_times_the_tcm_pass_it(depth: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bug"), [("has", lambda *_: True), ("give", lambda room, number: room._held.pop(number, None))]
+    ("name", "bug"), [("has", lambda *_: True), ("free", lambda room, number: room._held.pop(number, None))]
 )
 def test_a_tcm_that_holds_more_than_it_has_is_found(
     name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch

@@ -47,7 +47,7 @@ from sipsim.fabric.links.frames import encode as encode_packet
 from sipsim.insight.hangs.deadlock import explain_deadlock
 from sipsim.node.faults import BadFault, RandomFaults, parse_fault
 from sipsim.node.packet_log import PacketLog
-from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
+from sipsim.records.artifacts import RECORDED_IO, make_artifact_folder, rank_folder
 from sipsim.records.dump import BlockedResource, QueueState, SipDump, TaskState
 from sipsim.records.job import Job
 from sipsim.records.oplog import TRACE_FILE
@@ -235,13 +235,13 @@ def _take_environ(data: bytes) -> None:
 
 def _take_evidence(data: bytes) -> None:
     folder = str(_scratch().parent)
-    (made(rank_folder(folder, 0), RECORDED_IO) / "0-0-in.npy").write_bytes(data)
+    (make_artifact_folder(rank_folder(folder, 0), RECORDED_IO) / "0-0-in.npy").write_bytes(data)
     assert load_recorded_io(folder, 0, 0, "in").nbytes <= len(data)
 
 
 def _take_trace(data: bytes) -> None:
     folder, target = str(_scratch().parent), _scratch("all")
-    (made(rank_folder(folder, 0)) / TRACE_FILE).write_bytes(data)
+    (make_artifact_folder(rank_folder(folder, 0)) / TRACE_FILE).write_bytes(data)
     write_trace(folder, target)
 
 

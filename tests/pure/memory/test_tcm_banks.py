@@ -182,9 +182,9 @@ def test_a_handle_that_no_gap_holds_lies_in_several() -> None:
         left = sum(free.sizes())
         if taken and (left < 4 * KIB or draw.random() < 0.5):
             for piece in taken.pop(draw.randrange(len(taken))):
-                free.give(*piece)
+                free.free(*piece)
         else:
-            pieces = free.take_pieces(64 * draw.randint(1, left // 64 // 4))
+            pieces = free.allocate_pieces(64 * draw.randint(1, left // 64 // 4))
             taken.append(pieces)
         spans = sorted(piece for pieces in taken for piece in pieces)
         assert all(at + size <= after for (at, size), (after, _) in pairwise(spans))

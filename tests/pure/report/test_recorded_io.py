@@ -11,7 +11,7 @@ from outcomes import rank_outcome, record
 from launcher.report.checks import check_recorded_io
 from launcher.report.outcome import Outcome
 from sipsim.core.dtypes import DTYPES, DType
-from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
+from sipsim.records.artifacts import RECORDED_IO, make_artifact_folder, rank_folder
 
 
 def left(folder: Path, dtype: DType = DTYPES["f16"], **spoilt: Any) -> Outcome:
@@ -19,7 +19,7 @@ def left(folder: Path, dtype: DType = DTYPES["f16"], **spoilt: Any) -> Outcome:
     outcome = Outcome(2)
     for rank in (0, 1):
         outcome.ranks[rank] = rank_outcome(rank, record(wrong=None, dtype=dtype.name))
-        recorded = made(rank_folder(str(folder), rank), RECORDED_IO)
+        recorded = make_artifact_folder(rank_folder(str(folder), rank), RECORDED_IO)
         np.save(recorded / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, dtype.numpy).view(dtype.stored))
         np.save(recorded / f"0-{rank}-out.npy", np.full((2, 4), 3, dtype.numpy).view(dtype.stored))
     for name, what in spoilt.items():

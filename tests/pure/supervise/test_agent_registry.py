@@ -305,7 +305,7 @@ DEEP = b"\x94\xa5start\x01\x00" + b"\x91" * 100_000
 @pytest.mark.parametrize("frame", [*map(msgspec.msgpack.encode, BAD_COMMANDS), DEEP], ids=lambda frame: repr(frame[:9]))
 def test_an_agent_exits_with_a_reason_on_an_invalid_command(frame: bytes):
     frames = iter([frame, None])
-    connection = SimpleNamespace(look=lambda: None)
+    connection = SimpleNamespace(poll_events=lambda: None)
     agent: Any = SimpleNamespace(_socket=connection, _receive=lambda: next(frames), _server=SimpleNamespace(order=None))
     agent._handle = lambda frame: _Agent._handle(agent, frame)
     assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher sent an invalid command: ")

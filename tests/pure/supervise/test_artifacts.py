@@ -10,7 +10,7 @@ from launcher.hosts.agent import AgentArtifacts
 from launcher.hosts.agent_hosts import AgentHosts
 from launcher.hosts.wire import PIECE_BYTES, BadMessage, File, decode_from_agent, encode
 from sipsim.core.errors import OutputError
-from sipsim.records.artifacts import MOST_FOLDERS, made, rank_folder
+from sipsim.records.artifacts import MOST_FOLDERS, make_artifact_folder, rank_folder
 
 FILES = {
     "rank-0/trace.csv": b"1,2\n",
@@ -50,7 +50,7 @@ def test_every_file_arrives(tmp_path: Path) -> None:
 def test_links_are_not_followed_and_other_names_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     there.mkdir()
-    folder = made(rank_folder(str(here), 0), *"d" * (MOST_FOLDERS + 1))
+    folder = make_artifact_folder(rank_folder(str(here), 0), *"d" * (MOST_FOLDERS + 1))
     (folder / "too deep").write_text("x")
     (here / "rank-0" / "passwd").symlink_to("/etc/passwd")
     (here / "rank-0" / "etc").symlink_to("/etc")
@@ -90,4 +90,4 @@ def test_a_name_outside_of_a_ranks_folder_is_refused(name: str) -> None:
 
 def test_a_rank_without_a_folder_keeps_nothing() -> None:
     with pytest.raises(OutputError, match="no artifact folder"):
-        made("")
+        make_artifact_folder("")

@@ -13,9 +13,9 @@ from sipsim.chips.tensix.fabric.packet import (
     MOST_HOPS,
     OPPOSITE,
     SHORT_BYTES,
+    Direction,
     Route,
     Target,
-    Way,
     check_header,
     increment_of,
     mesh_unicast,
@@ -58,14 +58,14 @@ def packed(target: Target, nbytes: int) -> bytes:
 def test_a_long_header_says_all(target: Target, nbytes: int) -> None:
     header = set_sender(pack(unicast(3), target, nbytes, False), 5)
     assert len(header) == LONG_BYTES
-    assert (target_of(header), nbytes_of(header), next_hop(header, Way.W).sender) == (target, nbytes, 5)
+    assert (target_of(header), nbytes_of(header), next_hop(header, Direction.W).sender) == (target, nbytes, 5)
 
 
 @pytest.mark.parametrize("target", TARGETS[:2])
 def test_a_short_header_says_what_it_has_room_for(target: Target) -> None:
     header = set_sender(pack(multicast(2, 3), target, 64, True), 1)
     assert len(header) == SHORT_BYTES
-    assert (target_of(header), nbytes_of(header), next_hop(header, Way.W).sender) == (target, 64, 1)
+    assert (target_of(header), nbytes_of(header), next_hop(header, Direction.W).sender) == (target, 64, 1)
 
 
 FAR = [(mesh_unicast(1, 1), TARGETS[0]), (unicast(16), TARGETS[0])]
@@ -143,14 +143,14 @@ def test_any_bytes_are_a_header_or_refused(size: int) -> None:
         except KernelMisuse:
             refused += 1
         else:
-            next_hop(bytes(header), Way.W)
+            next_hop(bytes(header), Direction.W)
     assert tries // 10 < refused < tries
 
 
 # --- routes -----------------------------------------------------------------------------------------------------
 
 
-def delivered(places: Places, at: int, way: Way, header: bytes) -> list[int]:
+def delivered(places: Places, at: int, way: Direction, header: bytes) -> list[int]:
     """The chips that a packet comes to, in the order in which it is forwarded."""
     found, on_their_way = [], [(at, way, header)]
     while on_their_way:
@@ -167,7 +167,7 @@ def delivered(places: Places, at: int, way: Way, header: bytes) -> list[int]:
 @pytest.mark.parametrize("size", range(2, 7))
 def test_every_route_of_a_line_leads_to_its_chips(size: int, is_short: bool) -> None:
     places = Places("line", range(size))
-    for at, (way, sign) in product(range(size), ((Way.E, 1), (Way.W, -1))):
+    for at, (way, sign) in product(range(size), ((Direction.E, 1), (Direction.W, -1))):
         room = size - 1 - at if sign > 0 else at
         for start in range(1, room + 1):
             for number in range(1, room - start + 2):
@@ -179,7 +179,7 @@ def test_every_route_of_a_line_leads_to_its_chips(size: int, is_short: bool) -> 
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_ring_leads_around_to_the_sender(size: int) -> None:
     places = Places("ring", range(size))
-    for at, (way, sign) in product(range(size), ((Way.E, 1), (Way.W, -1))):
+    for at, (way, sign) in product(range(size), ((Direction.E, 1), (Direction.W, -1))):
         header = pack(multicast(1, size, way), TARGETS[0], 64, False)
         assert delivered(places, at, way, header) == [(at + sign * hop) % size for hop in range(1, size + 1)]
 
@@ -190,7 +190,7 @@ def test_every_route_of_a_mesh_leads_to_its_chip(rows: int, columns: int) -> Non
     for at, to in product(range(rows * columns), repeat=2):
         east, south = to % columns - at % columns, to // columns - at // columns
         if at != to:
-            first = (Way.E if east > 0 else Way.W) if east else Way.S if south > 0 else Way.N
+            first = (Direction.E if east > 0 else Direction.W) if east else Direction.S if south > 0 else Direction.N
             header = pack(mesh_unicast(east, south), TARGETS[0], 64, False)
             assert delivered(places, at, first, header) == [to]
 
@@ -209,7 +209,7 @@ def test_no_way_on_a_mesh(east: int, south: int) -> None:
 
 @pytest.mark.parametrize("size", [LONG_BYTES, SHORT_BYTES])
 def test_a_header_without_a_route_leads_nowhere(size: int) -> None:
-    hop = next_hop(bytes(size), Way.W)
+    hop = next_hop(bytes(size), Direction.W)
     assert (hop.is_local, hop.ways) == (False, ())
 
 
@@ -219,17 +219,17 @@ def test_a_header_without_a_route_leads_nowhere(size: int) -> None:
 @pytest.mark.parametrize(
     ("places", "rank", "neighbours"),
     [
-        (Places("line", [0, 1, 2]), 0, {Way.E: 1}),
-        (Places("line", [0, 1, 2]), 1, {Way.E: 2, Way.W: 0}),
-        (Places("line", [5, 1, 7]), 7, {Way.W: 1}),
-        (Places("ring", [0, 1, 2]), 0, {Way.E: 1, Way.W: 2}),
-        (Places("neighbor", [0, 1]), 1, {Way.W: 0}),
-        (Places("mesh", range(6), 3), 4, {Way.E: 5, Way.W: 3, Way.N: 1}),
-        (Places("mesh", range(9), 3), 4, {Way.E: 5, Way.W: 3, Way.N: 1, Way.S: 7}),
-        (Places("mesh", range(2), 1), 0, {Way.S: 1}),
+        (Places("line", [0, 1, 2]), 0, {Direction.E: 1}),
+        (Places("line", [0, 1, 2]), 1, {Direction.E: 2, Direction.W: 0}),
+        (Places("line", [5, 1, 7]), 7, {Direction.W: 1}),
+        (Places("ring", [0, 1, 2]), 0, {Direction.E: 1, Direction.W: 2}),
+        (Places("neighbor", [0, 1]), 1, {Direction.W: 0}),
+        (Places("mesh", range(6), 3), 4, {Direction.E: 5, Direction.W: 3, Direction.N: 1}),
+        (Places("mesh", range(9), 3), 4, {Direction.E: 5, Direction.W: 3, Direction.N: 1, Direction.S: 7}),
+        (Places("mesh", range(2), 1), 0, {Direction.S: 1}),
     ],
 )
-def test_neighbours(places: Places, rank: int, neighbours: dict[Way, int]) -> None:
+def test_neighbours(places: Places, rank: int, neighbours: dict[Direction, int]) -> None:
     assert places.neighbours(rank) == neighbours
 
 
@@ -255,17 +255,17 @@ def test_a_handshake_that_is_too_long_differs_by_its_hash() -> None:
 @pytest.mark.parametrize("size", [3, 5])
 def test_one_link_of_a_ring_is_the_dateline_each_way(size: int) -> None:
     places = Places("ring", range(size))
-    lines = [(rank, way) for rank in range(size) for way in (Way.E, Way.W) if places.is_dateline(rank, way)]
-    assert lines == [(0, Way.W), (size - 1, Way.E)], "both ends of one link"
+    lines = [(rank, way) for rank in range(size) for way in (Direction.E, Direction.W) if places.is_dateline(rank, way)]
+    assert lines == [(0, Direction.W), (size - 1, Direction.E)], "both ends of one link"
 
 
 def test_a_passing_channel_is_of_one_receiver() -> None:
     """What comes over three links into the router of the fourth has a sender channel each."""
     places = Places("mesh", range(9), 3)
-    for onward in Way:
-        orders = {places.order(onward, came) for came in Way if came is not onward}
+    for onward in Direction:
+        orders = {places.order(onward, came) for came in Direction if came is not onward}
         assert orders == {0, 1, 2}
-    assert Places("ring", range(3)).order(Way.E, Way.W) == 0
+    assert Places("ring", range(3)).order(Direction.E, Direction.W) == 0
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_spare_slots(role: str, room: int, senders: tuple[int, ...], receivers: 
 def test_roles_near_a_dateline() -> None:
     """Chips 0 and 4 of five are at its ends: their link to each other, their other link, and the far end of that."""
     places = Places("ring", range(5))
-    found = [[places.role(chip, way) for way in (Way.E, Way.W)] for chip in range(5)]
+    found = [[places.role(chip, way) for way in (Direction.E, Direction.W)] for chip in range(5)]
     assert found == [["upstream", "dateline"], ["", "adjacent"], ["", ""], ["adjacent", ""], ["dateline", "upstream"]]
 
 

@@ -11,7 +11,7 @@ from sipsim.chips.config import load
 from sipsim.chips.tensix.chip import TensixKind
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel, Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.layout import RouterLayout, Shape
-from sipsim.chips.tensix.fabric.packet import LONG_BYTES, Route, Way, pack, write_to
+from sipsim.chips.tensix.fabric.packet import LONG_BYTES, Direction, Route, pack, write_to
 from sipsim.chips.tensix.fabric.router import CREDITS, CostsPs, FabricProtocol, Router, in_turn
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
@@ -23,7 +23,7 @@ from sipsim.core.errors import InvariantViolation
 LOOK, ROUND = 10_000, 120_000
 COSTS = RouterCosts(round_ns=120, look_ns=10, send_ns=20, sent_ns=30, credit_ns=45, forward_ns=35,
                     further_ns=40, completion_ns=25, ack_ns=100)  # fmt: skip
-LOCAL, ONWARD, BOTH = Way.W, Way.E, Way.W | Way.E
+LOCAL, ONWARD, BOTH = Direction.W, Direction.E, Direction.W | Direction.E
 """What a packet that has come from the west has in its route: write here, forward, or both."""
 WIRE = 300_000
 NOBODY = (0,) * 6
@@ -80,7 +80,7 @@ def layout_of(slots: int) -> RouterLayout:
 
 
 def made(
-    hops: Sequence[Way] = (), needs_bubble: bool = False, is_acked: bool = False, transaction_ids: int = 4
+    hops: Sequence[Direction] = (), needs_bubble: bool = False, is_acked: bool = False, transaction_ids: int = 4
 ) -> tuple[Router, Notes]:
     """Sender channels of four slots, a receiver with one way on, into a channel of two slots. Packets lie in the
     receiver's slots, and it has heard of none.
@@ -91,12 +91,12 @@ def made(
     notes: Any = Notes(Core(9, 0), engine)
     beyond: Any = Notes(Core(7, 0), engine)
     for number, hop in enumerate(hops):
-        header = pack(Route((hop,), Way.E, None), write_to(Core(1, 1), 0x1000), 1, is_short=False)
+        header = pack(Route((hop,), Direction.E, None), write_to(Core(1, 1), 0x1000), 1, is_short=False)
         address = layout_of(4).receiver(0).address(number)
         notes.memory(notes.core).write(address, header + bytes([number]), 0, "a test")
     fars = [SlotCredits("far", Ring(0, 4, 64))]
-    router = Router("router", Way.W, layout_of(4), fars, protocol, notes, notes)
-    onward = Router("onward", Way.E, layout_of(2), fars, protocol, beyond, beyond)
+    router = Router("router", Direction.W, layout_of(4), fars, protocol, notes, notes)
+    onward = Router("onward", Direction.E, layout_of(2), fars, protocol, beyond, beyond)
     router.join(router.receivers[0], onward, onward.senders[1])
     router.is_open = True
     return router, notes
@@ -188,7 +188,7 @@ def test_more_completions_than_packets_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(("hop", "commands"), [(LOCAL, 1), (ONWARD, 1), (BOTH, 2)])
-def test_a_packet_that_has_come_by_hand(hop: Way, commands: int) -> None:
+def test_a_packet_that_has_come_by_hand(hop: Direction, commands: int) -> None:
     """It is passed on, and completed by a later visit, when its writes have left."""
     router, notes = made([hop])
     notes.engine.at(0, lambda: come(router))
@@ -227,7 +227,7 @@ def test_a_multicast_waits_for_room_with_its_local_write() -> None:
         come(router)
     run_to(notes, 10**8)
     assert notes.passed_on() == {0, 1}
-    router.receivers[0].downstream[Way.E].returned += 1
+    router.receivers[0].downstream[Direction.E].returned += 1
     router.wake()
     run_to(notes, 2 * 10**8)
     assert notes.passed_on() == {0, 1, 2}

@@ -60,7 +60,7 @@ class CommandTimes:
         prices, parts = Prices(system, knobs), system.resolved.components
         wakes = backpressure_of(knobs, parts.pe_cpu)
         self.issue_ps = sum_ps(prices.fixed("issue"))
-        self.wake_ps = wakes.look_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
+        self.wake_ps = wakes.poll_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
         self.math_ps = cache(MathTimes(parts.pe_math).latency_ps)
         self.load_ps = cache(partial(_load_ps, prices))
         self.store_ps = cache(partial(_store_ps, prices))

@@ -63,7 +63,7 @@ class PlannedCall(NamedTuple):
     spans: Shards
 
 
-def prepared(
+def plan_call(
     collective: Collective,
     call: Call,
     group: Group,
@@ -93,23 +93,23 @@ def prepared(
 
 
 def worker_programs(
-    algorithm: Algorithm, wiring: Wiring, prepared: PlannedCall, rank: int, n_slots: int, slot_bytes: int
+    algorithm: Algorithm, wiring: Wiring, planned: PlannedCall, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, Program]:
     """Return the program of each worker of a rank. ``wiring``: the algorithm's wiring of the group.
 
     A message has at most ``slot_bytes``, one of the ``n_slots`` slots of a ring. No tile crosses the end of a shard.
     """
-    task, group = prepared.task, prepared.task.group
+    task, group = planned.task, planned.task.group
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)
     schedule = algorithm.schedule(task)
     ahead = ahead_of(schedule).within(n_slots)
-    made = programs(task, schedule, rank, len(prepared.places), prepared.shards, tile, ahead.sends)
+    made = programs(task, schedule, rank, len(planned.places), planned.shards, tile, ahead.sends)
 
     @cache
     def links_to(direction: str) -> int:
         return sum(1 for _ in route(group, rank, wiring[rank, direction][0], direction))
 
     ordered = (farthest_first(program, n_slots, links_to) for program in made)
-    found = (Program(coalesced(program, prepared.spans, task.itemsize), ahead) for program in ordered)
-    return dict(zip(prepared.places, found, strict=True))
+    found = (Program(coalesced(program, planned.spans, task.itemsize), ahead) for program in ordered)
+    return dict(zip(planned.places, found, strict=True))

@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.collectives.launch import Place, WorkerSettings, worker_p
 from sipsim.chips.ahbm.collectives.programs import Instruction, Program, Shards, tiles_of
 from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring
 from sipsim.chips.ahbm.system import AhbmSystem
-from sipsim.collectives.call import COPIES, DeviceTensor, Layout, group_name
+from sipsim.collectives.call import COPIES, DeviceTensor, TensorLayout, group_name
 from sipsim.collectives.group import Group, towards
 from sipsim.collectives.schedule import Extent, Share, Wiring
 from sipsim.config.schema import IpcqKnobs
@@ -47,7 +47,7 @@ class Communicator(NamedTuple):
         """Return the PEs on one SIP, by rank."""
         return [place for place in self.pe_of_rank if place.sip == sip]
 
-    def check_holders(self, layouts: Iterable[Layout], sip: int) -> None:
+    def check_holders(self, layouts: Iterable[TensorLayout], sip: int) -> None:
         """Check that a kernel runs on every non-lead PE that holds a part of a tensor. If the algorithm divides tensors
         among PEs, also check that kernels run on no other PEs.
 
@@ -199,7 +199,7 @@ class WindowAllocator:
             )
         return {sip: self._first + self._free[sip].pop(0) * self.nbytes for sip in sips}
 
-    def give(self, window: dict[int, int]) -> None:
+    def free(self, window: dict[int, int]) -> None:
         """Free a group's window."""
         for sip, offset in window.items():
             self._free[sip] = sorted([*self._free[sip], (offset - self._first) // self.nbytes])

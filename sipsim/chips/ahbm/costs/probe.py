@@ -42,24 +42,24 @@ class Drain(NamedTuple):
 class ProbePlan(Plan):
     """Plan of a system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port.
 
-    ``way``: the two PEs; costs between other PEs do not depend on the wiring. Kernels start at once on all SIPs, since
-    the probe measures transfers and not launches.
+    ``neighbours``: the two PEs; costs between other PEs do not depend on the wiring. Kernels start at once on all
+    SIPs, since the probe measures transfers and not launches.
     """
 
     def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
         self.src, self.dst = src, dst
         super().__init__(replace(resolved, components=replace(resolved.components, launch=None)))
 
-    def way_between(self, src: PePlace, dst: PePlace) -> NeighbourPair:
+    def pair_between(self, src: PePlace, dst: PePlace) -> NeighbourPair:
         """Return the directions between two PEs, which must be neighbours."""
         near = src.sip == dst.sip
         direction = "E" if near else f"global_{self.system.next_port(src.sip, dst.sip)}"
         return NeighbourPair(src, dst, direction, OPPOSITE[direction])
 
     @cached_property
-    def way(self) -> NeighbourPair:
+    def neighbours(self) -> NeighbourPair:
         """The directions between ``src`` and ``dst``."""
-        return self.way_between(self.src, self.dst)
+        return self.pair_between(self.src, self.dst)
 
     @cached_property
     def prices(self) -> Prices:
@@ -79,34 +79,34 @@ class ProbePlan(Plan):
 
     def _neighbour_table(self) -> NeighbourTable:
         src, dst = self.pe_of_rank.index(self.src), self.pe_of_rank.index(self.dst)
-        return {src: {self.way.direction: dst}, dst: {self.way.reverse: src}}
+        return {src: {self.neighbours.direction: dst}, dst: {self.neighbours.reverse: src}}
 
 
 class Probe:
-    """Probe of a transfer of ``nbytes`` from a PE to a ring of another; ``way``: the PEs (default: those of the plan).
+    """Probe of a transfer of ``nbytes`` from a PE to a ring of another; ``pair``: the PEs (default: those of the plan).
 
     ``forward``: route of the data. ``credit_mode``: return mode of the credit for the transfer.
     """
 
-    def __init__(self, plan: ProbePlan, nbytes: int, way: NeighbourPair | None = None) -> None:
+    def __init__(self, plan: ProbePlan, nbytes: int, pair: NeighbourPair | None = None) -> None:
         if nbytes > plan.ipcq.slot_size:
             raise ConfigError(
                 f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size} B; raise defaults.slot_size"
             )
         self._plan = plan
         self._nbytes = nbytes
-        self._way = way = way or plan.way
+        self._pair = pair = pair or plan.neighbours
         self._wire_format = WireFormat(plan.ipcq.hw_strict)
         self._ring = plan.ipcq.buffer_kind
-        self._sent = way.src, way.direction, way.dst, self._ring, nbytes
-        slot = plan.system.graph.memory_node(way.dst.cube, way.dst.pe, self._ring)
-        start = Node("pe", way.src.cube, way.src.pe)
-        self.forward: Path = plan.prices.path(way.src.sip, start, way.dst.sip, slot, way.direction)
-        self.credit_mode = plan.credit_mode(way.dst.sip, way.src.sip, way.reverse)
+        self._sent = pair.src, pair.direction, pair.dst, self._ring, nbytes
+        slot = plan.system.graph.memory_node(pair.dst.cube, pair.dst.pe, self._ring)
+        start = Node("pe", pair.src.cube, pair.src.pe)
+        self.forward: Path = plan.prices.path(pair.src.sip, start, pair.dst.sip, slot, pair.direction)
+        self.credit_mode = plan.credit_mode(pair.dst.sip, pair.src.sip, pair.reverse)
 
     def raw(self) -> Price:
         """Price the non-posted write: data, the memory's write latency, and an acknowledgement on the return route."""
-        return [*self._issue("data"), *self._plan.prices.post(*self._sent, self._way.reverse)]
+        return [*self._issue("data"), *self._plan.prices.post(*self._sent, self._pair.reverse)]
 
     def pair(self) -> Price:
         """Price a send/recv pair: send, message, and the credit that ``recv`` blocks for (``credit_return_mode``)."""
@@ -119,8 +119,8 @@ class Probe:
 
     def first_walks(self) -> int:
         """Return the number of TLB misses of the first send, one per page of its slot; 0 without virtual addresses."""
-        cost, way = self._plan.resolved.components.pe_mmu, self._plan.way
-        va = next(e.peer.rx_base_va for e in self._plan.entries_of(way.src) if e.direction == way.direction)
+        cost, pair = self._plan.resolved.components.pe_mmu, self._plan.neighbours
+        va = next(e.peer.rx_base_va for e in self._plan.entries_of(pair.src) if e.direction == pair.direction)
         if cost is None or not va:
             return 0
         page_bytes = cost.page_KiB * BYTES_PER_KIB
@@ -136,7 +136,7 @@ class Probe:
 
     def credit(self) -> Price:
         """Price a credit that leaves at once, from the end of the latch to the credit's arrival at the sender."""
-        return self._plan.prices.credit(self._way.dst, self._way.reverse, self._way.src)
+        return self._plan.prices.credit(self._pair.dst, self._pair.reverse, self._pair.src)
 
     def drain(self, nbytes: int) -> Drain:
         """Return the slowest edge for a message of ``nbytes``; the first of equal edges."""
@@ -177,12 +177,12 @@ class Probe:
         if latch != COPY:
             return []
         offset = self._plan.system.tcm.ipcq.offset if ring == "tcm" else 0
-        return self._plan.prices.latch(self._way.dst, PhysAddr(*self._way.dst, ring, offset).encode(), self._nbytes)
+        return self._plan.prices.latch(self._pair.dst, PhysAddr(*self._pair.dst, ring, offset).encode(), self._nbytes)
 
     def _credit(self) -> Price:
         """Price the wait of ``recv`` for the credit."""
         if self.credit_mode == FABRIC:
-            return self._plan.prices.injection(self._way.dst, self._way.reverse, self._way.src)
+            return self._plan.prices.injection(self._pair.dst, self._pair.reverse, self._pair.src)
         return self.credit() if self.credit_mode == FAST_PATH else []
 
 
@@ -226,6 +226,6 @@ def cube_matrix(plan: ProbePlan, nbytes: int, src_sip: int, dst_sip: int) -> Mat
 
 def _matrix(plan: ProbePlan, nbytes: int, title: str, rows: list[PePlace], columns: list[PePlace]) -> Matrix:
     def pair_ps(src: PePlace, dst: PePlace) -> Ps | None:
-        return None if src == dst else sum_ps(Probe(plan, nbytes, plan.way_between(src, dst)).pair())
+        return None if src == dst else sum_ps(Probe(plan, nbytes, plan.pair_between(src, dst)).pair())
 
     return Matrix(title, rows, columns, [[pair_ps(src, dst) for dst in columns] for src in rows])

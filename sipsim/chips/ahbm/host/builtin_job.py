@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ranked, reason, select
 from sipsim.chips.ahbm.collectives.cost import estimate
-from sipsim.chips.ahbm.collectives.launch import PlannedCall, prepared
+from sipsim.chips.ahbm.collectives.launch import PlannedCall, plan_call
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import kernel_parameters
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
@@ -205,9 +205,9 @@ def _is_in_place(job: Job, collective: Collective) -> bool:
 
 
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[PlannedCall]]:
-    """Return the prepared tasks of a job: a list per size, with a task per group."""
+    """Return the planned calls of a job: a list per size, with a task per group."""
     groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
-    return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
+    return [[_planned(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
 
 
 def group_notes(job: Job, plan: Plan) -> list[str]:
@@ -262,13 +262,13 @@ def _sizes(job: Job, collective: Collective, size: int) -> list[int]:
     return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
 
 
-def _prepared(job: Job, collective: Collective, n_elem: int, group: Group, plan: Plan) -> PlannedCall:
+def _planned(job: Job, collective: Collective, n_elem: int, group: Group, plan: Plan) -> PlannedCall:
     dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
     source, result = (_PlannedTensor((numel,), dtype, layout) for numel in sizes)
     call = Call(source, source if job.in_place else result, job.op, (job.root,) if collective.has_root else ())
-    return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
+    return plan_call(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 
 
 def _check_group_flags(request: JobRequest, collective: Collective, size: int, plan: Plan) -> None:

@@ -433,7 +433,7 @@ class Distributed:
         collective = call.collective
         assert collective is not None
         member = self._member(collective.name, None if collective.per_cube else group)
-        work = Work(self._stream, name or collective.name, call=call, is_of_row=not name, is_reported=is_reported)
+        work = Work(self._stream, name or collective.name, call=call, counts_for_row=not name, is_reported=is_reported)
         # Numbered at its start, not here: an earlier collective may still write to the tensor, and has no number yet.
         work.on_start = None if name else self.records.on_start
         if is_reported:

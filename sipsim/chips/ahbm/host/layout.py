@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.collectives.call import Layout, Range
+from sipsim.collectives.call import Range, TensorLayout
 from sipsim.core.dtypes import DType
 from sipsim.core.units import as_whole
 
@@ -180,7 +180,7 @@ class TensorBase:
 
     shape: tuple[int, ...]
     dtype: DType
-    dp: Layout
+    dp: TensorLayout
 
     @property
     def nbytes(self) -> int:

@@ -268,7 +268,7 @@ class AddressSpace:
         for pa, nbytes in (block for segment in allocation.segments for block in segment.blocks()):
             _, cube, pe, _, offset = PhysAddr.decode(pa)
             self._memory.clear(pa, nbytes)
-            self._free[cube, pe].give(offset, nbytes)
+            self._free[cube, pe].free(offset, nbytes)
 
     def _hash(self, allocation: Allocation) -> bytes:
         """Hash a tensor's type, shape and bytes; the bytes of copies 1 and up come last."""

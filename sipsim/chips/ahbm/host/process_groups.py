@@ -12,7 +12,7 @@ from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import AUTO, select
 from sipsim.chips.ahbm.collectives.kernel import kernel
-from sipsim.chips.ahbm.collectives.launch import Place, PlannedCall, prepared, worker_programs
+from sipsim.chips.ahbm.collectives.launch import Place, PlannedCall, plan_call, worker_programs
 from sipsim.chips.ahbm.collectives.programs import Program
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, pair_ipcq
 from sipsim.chips.ahbm.collectives.wirings import (
@@ -89,13 +89,13 @@ class GroupLauncher:
             call = call._replace(values=(_root_in(group, call.values[0]),))
         rank = self._rank_in(group)
         check_call(collective, call, group.group.size, rank)
-        task = prepared(collective, call, group.group, plan.system.n_pes, plan.worker_settings, pes or group.pes)
+        task = plan_call(collective, call, group.group, plan.system.n_pes, plan.worker_settings, pes or group.pes)
         chosen = select(plan.catalog, task, plan.algorithm, algorithm)
         if plan.catalog.rejected and algorithm in ("", AUTO):
-            self._note_left_out(rank)
+            self._report_rejected(rank)
         group.calls += 1
         n_elem = task.task.n_elem
-        what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.is_of_row else work.name
+        what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.counts_for_row else work.name
         work.call = call = call._replace(
             group=group.number,
             sips=group.group.sips,
@@ -147,7 +147,7 @@ class GroupLauncher:
         )
         self._note(call)
         waits_for = f"a message from rank {src} to rank {dst}"
-        work = Work(self._stream, SEND_RECV, waits_for, call, is_of_row=True, is_reported=True)
+        work = Work(self._stream, SEND_RECV, waits_for, call, counts_for_row=True, is_reported=True)
         work.generation, work.outputs = pair.generation, WeakTensors(tensor)
         work.on_start, work.on_end = self._records.on_start, self._records.on_end
         here = workers.senders if sends else workers.receivers
@@ -173,7 +173,7 @@ class GroupLauncher:
         assert rank is not None
         return rank
 
-    def _note_left_out(self, rank: int) -> None:
+    def _report_rejected(self, rank: int) -> None:
         """Print once, on the first rank of a group, the algorithms that ``auto`` cannot load."""
         for name, why in self._plan.catalog.rejected.items():
             if rank == 0 and name not in self._noted:
@@ -425,7 +425,7 @@ class ProcessGroups:
             what = handle.name if isinstance(handle, ProcessGroup) else f"group {handle.number}"
             raise ValueError(f"destroy_process_group: {what} was destroyed before")
         self._note(f"destroy_process_group(group {handle.number})")
-        self._windows.give(handle.window)
+        self._windows.free(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:
         """Return whether a group was not destroyed."""

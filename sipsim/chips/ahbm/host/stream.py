@@ -91,13 +91,14 @@ class Work:
     """A launch, as the host program waits for it; ``what`` describes it in deadlock reports, ``name`` in results.
 
     ``call``: the collective or message that the launch carries out; its tensors are dropped when the launch ends.
-    ``is_reported``: the launch makes a result row of its own. ``is_of_row``: its kernel times count for a result row.
-    ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end. ``n_blockers``: the
-    number of its PEs on which an earlier launch has not ended, plus the number of other launches for which it waits.
-    ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of the last ended
-    kernel. ``before_start_ps``: time from launch to kernel start, summed over all kernels. ``generation``: number of
-    the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: its ``RunRecord.row``. ``on_start``,
-    ``on_end``: functions that are called with this launch when it starts and when it ends.
+    ``is_reported``: the launch makes a result row of its own. ``counts_for_row``: its kernel times count for a result
+    row. ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end.
+    ``n_blockers``: the number of its PEs on which an earlier launch has not ended, plus the number of other launches
+    for which it waits. ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of
+    the last ended kernel. ``before_start_ps``: time from launch to kernel start, summed over all kernels.
+    ``generation``: number of the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: its
+    ``RunRecord.row``. ``on_start``, ``on_end``: functions that are called with this launch when it starts and when it
+    ends.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Work:
         name: str,
         what: str = "a collective",
         call: Call = NO_CALL,
-        is_of_row: bool = False,
+        counts_for_row: bool = False,
         is_reported: bool = False,
     ) -> None:
         self._stream = stream
@@ -114,7 +115,7 @@ class Work:
         self.name = name
         self._what = what
         self.call = call
-        self.is_of_row = is_of_row
+        self.counts_for_row = counts_for_row
         self.is_reported = is_reported
         self.kernel: Callable[..., None] | None = None
         self.args: tuple[Any, ...] = ()
@@ -352,7 +353,7 @@ class Stream:
         if work.before_start_ps:
             waited_ps[BEFORE_START] = work.before_start_ps
         use = KernelUse(kernels, work.kernel_ps, kernels * (work.end_ps - work.start_ps), dict(waited_ps))
-        self._sip.usage.note_launch(use, work.is_of_row)
+        self._sip.usage.note_launch(use, work.counts_for_row)
         self.ended += 1
         if len(self.records) == MOST_LAUNCHES:
             return

@@ -35,18 +35,18 @@ class Backpressure:
     """Model of the delay, in ps, from an event until the waiting PE_CPU sees the event.
 
     ``interval_ps``: time to the first read, 0 if PE_CPU sleeps. ``most_ps``: longest interval, 0 if all are equal.
-    ``look_ps``: time of a read. ``wake_ps``: time of a wake-up. ``delays``: whether a wait may end after its event.
+    ``poll_ps``: time of a read. ``wake_ps``: time of a wake-up. ``delays``: whether a wait may end after its event.
     ``is_free``: reads and wake-ups take no time at a constant interval; then a posted receive is polled for at once.
     """
 
-    def __init__(self, interval_ps: Ps, most_ps: Ps = 0, look_ps: Ps = 0, wake_ps: Ps = 0) -> None:
+    def __init__(self, interval_ps: Ps, most_ps: Ps = 0, poll_ps: Ps = 0, wake_ps: Ps = 0) -> None:
         self.polls = interval_ps > 0
-        self.interval_ps = max(interval_ps, look_ps) if self.polls else 0
+        self.interval_ps = max(interval_ps, poll_ps) if self.polls else 0
         self.most_ps = max(most_ps, self.interval_ps) if self.polls else 0
-        self.look_ps = look_ps if self.polls else 0
+        self.poll_ps = poll_ps if self.polls else 0
         self.wake_ps = 0 if self.polls else wake_ps
         self.delays = self.polls or wake_ps > 0
-        self.is_free = not (self.look_ps or self.wake_ps) and self.most_ps == self.interval_ps
+        self.is_free = not (self.poll_ps or self.wake_ps) and self.most_ps == self.interval_ps
         self._doublings = (-(-self.most_ps // self.interval_ps) - 1).bit_length() if self.polls else 0
 
     def seen_ps(self, since_ps: Ps, event_ps: Ps) -> Ps:
@@ -55,18 +55,18 @@ class Backpressure:
             return since_ps
         if not self.polls:
             return event_ps + self.wake_ps
-        return since_ps + self._first_look_ps(event_ps - since_ps) + self.look_ps
+        return since_ps + self._first_poll_ps(event_ps - since_ps) + self.poll_ps
 
     def crossing_ps(self, wake_ps: Ps) -> Ps | None:
         """Return the least wait, in ps, for which a poll is slower on average than a wake-up; None if there is none."""
-        least_ps = 2 * (wake_ps - self.look_ps)
+        least_ps = 2 * (wake_ps - self.poll_ps)
         for number in range(self._doublings + 1):
             interval_ps = min(self.interval_ps << number, self.most_ps)
             if interval_ps >= least_ps:
                 return self.interval_ps * ((1 << number) - 1)
         return None
 
-    def _first_look_ps(self, wait_ps: Ps) -> Ps:
+    def _first_poll_ps(self, wait_ps: Ps) -> Ps:
         """Return the time of the first read at or after ``wait_ps``; both times count from the start of the wait."""
         number = (-(-wait_ps // self.interval_ps)).bit_length()
         if number <= self._doublings:

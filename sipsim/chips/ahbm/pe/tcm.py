@@ -63,7 +63,7 @@ class TcmReservation:
 
     def __del__(self) -> None:
         if not _CycleCollector.is_running:
-            self._room.give(self._number)
+            self._room.free(self._number)
 
 
 class TcmBudget:
@@ -107,7 +107,7 @@ class TcmBudget:
         if not self.has(nbytes):
             raise self._full(name, nbytes)
         self._count += 1
-        pieces = () if self._free is None else tuple(self._free.take_pieces(nbytes))
+        pieces = () if self._free is None else tuple(self._free.allocate_pieces(nbytes))
         self._held[self._count] = _Held(nbytes, name, *(line or user_line(sys._getframe(1))), pieces)
         self.used_bytes += nbytes
         if self._check:
@@ -118,19 +118,19 @@ class TcmBudget:
         """Return whether ``nbytes`` are free."""
         return self.used_bytes + nbytes <= self.capacity_bytes
 
-    def give(self, number: int) -> None:
+    def free(self, number: int) -> None:
         """Free the space of a handle, unless it was freed before."""
         held = self._held.pop(number, None)
         if held is not None:
             self.used_bytes -= held.nbytes
             if self._free is not None:
                 for piece in held.pieces:
-                    self._free.give(*piece)
+                    self._free.free(*piece)
 
     def clear(self) -> None:
         """Free the space of all handles, at the end of the kernel."""
         for number in [*self._held]:
-            self.give(number)
+            self.free(number)
 
     def _check_use(self) -> None:
         used = sum(each.nbytes for each in self._held.values())

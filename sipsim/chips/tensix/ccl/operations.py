@@ -43,7 +43,7 @@ from sipsim.chips.tensix.ccl.workers import (
 )
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint
 from sipsim.chips.tensix.fabric.fabric import Fabric
-from sipsim.chips.tensix.fabric.packet import Way
+from sipsim.chips.tensix.fabric.packet import Direction
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 from sipsim.chips.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
@@ -70,7 +70,7 @@ class Collectives:
         self._open_fabric = open_fabric
         self._store = Store(chip.plan.floor_plan, self._params, l1_base)
         self._fabrics: dict[tuple[str, int], Fabric] = {}
-        self._endpoints: dict[tuple[int, int, Way], FabricEndpoint] = {}
+        self._endpoints: dict[tuple[int, int, Direction], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
 

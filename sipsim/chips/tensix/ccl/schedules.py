@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sipsim.chips.tensix.ccl.tensors import PageGroup
 from sipsim.chips.tensix.ccl.workers import CallPlan, Cut, PacketOp, Until, Worker, half, one_hop
 from sipsim.chips.tensix.dataflow import NocAddress
-from sipsim.chips.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, unicast
+from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction, Route, multicast, unicast
 
 
 def line_all_gather(call: CallPlan, cut: Cut) -> None:
@@ -38,7 +38,7 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
                 arriving = half(arriving, worker.side)
             if hops < place.reach(worker.side):
                 leaving = half(leaving, worker.side) if place.is_shared(hops + 1) else leaving
-                skipped = len(arriving) - len(leaving) if worker.side is Way.W else 0
+                skipped = len(arriving) - len(leaving) if worker.side is Direction.W else 0
                 worker.packets += relayed(worker, leaving, chunks, skipped if hops else None)
             if hops:
                 worker.expect(worker.words.arrived, syncs(len(arriving), chunks))
@@ -126,7 +126,7 @@ INPUT, FORWARD, BACKWARD, SCRATCH, OUTPUT = range(5)
 """Indices of the places of a reduce-scatter's piece: in the input, in the partial sums that arrive in either direction,
 in the scratch tensor through which the forward worker hands sums to the backward worker, in the output.
 """
-PARTIAL = {Way.E: FORWARD, Way.W: BACKWARD}
+PARTIAL = {Direction.E: FORWARD, Direction.W: BACKWARD}
 
 
 def ring_reduce_scatter(call: CallPlan, cut: Cut, chunks: int, group: int) -> None:
@@ -174,7 +174,7 @@ def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
     for worker in call.workers.values():
         for hops in range(1, place.reach(worker.side) + 1):
             to = place.at(worker.side, hops)
-            for side in (Way.E, Way.W):
+            for side in (Direction.E, Direction.W):
                 part = half(call.share(cut(to), worker.link), side)
                 if place.is_shared(hops) and side is not worker.side:
                     continue
@@ -233,7 +233,7 @@ def _finish(
     found = []
     for number, piece in enumerate(own):
         arriving, places = piece.places[PARTIAL[worker.side]], piece.places
-        if worker.side is Way.E:
+        if worker.side is Direction.E:
             signal = other.address(other.words.partial) if ends_chunk(number, own, chunks) else None
             reads = arriving, places[INPUT]
             packet = PacketOp(piece.pages, piece.nbytes, reads, (after[number],), places[SCRATCH])
@@ -242,12 +242,12 @@ def _finish(
             handed = worker.further(worker.words.partial, number // chunks + 1)
             reads = arriving, places[SCRATCH]
             found.append(PacketOp(piece.pages, piece.nbytes, reads, (after[number], handed), places[OUTPUT]))
-    if worker.side is Way.W:
+    if worker.side is Direction.W:
         worker.expect(worker.words.partial, syncs(len(own), chunks))
     return found
 
 
-def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Way) -> list[PacketOp]:
+def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Direction) -> list[PacketOp]:
     """Return packets of a slice to the chip ``hops`` away, whose worker for direction ``side`` adds the pieces."""
     signal = call.workers[worker.link, side].address(worker.words.done)
     found = [

@@ -15,8 +15,8 @@ from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.packet import (
     OPPOSITE,
+    Direction,
     Route,
-    Way,
     increment_of,
     multicast,
     unicast,
@@ -87,8 +87,8 @@ class PacketOp(NamedTuple):
     local_signal: NocAddress | None = None
 
 
-SIDES = (Way.E, Way.W)
-STEP = {Way.E: 1, Way.W: -1}
+SIDES = (Direction.E, Direction.W)
+STEP = {Direction.E: 1, Direction.W: -1}
 Cut = Callable[[int], list[PageGroup]]
 """A function that returns the page groups of a slice by the slice's number, equal on all chips."""
 
@@ -101,19 +101,19 @@ class Place(NamedTuple):
     is_ring: bool
     is_both: bool = True
 
-    def reach(self, way: Way) -> int:
+    def reach(self, way: Direction) -> int:
         """Return the number of chips that this chip's packets reach in direction ``way``."""
         if not self.is_ring:
-            return self.size - 1 - self.position if way is Way.E else self.position
+            return self.size - 1 - self.position if way is Direction.E else self.position
         if not self.is_both:
-            return self.size - 1 if way is Way.E else 0
+            return self.size - 1 if way is Direction.E else 0
         return self.size // 2
 
     def is_shared(self, hops: int) -> bool:
         """Whether the chip ``hops`` away is as far in the other direction, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
 
-    def at(self, way: Way, hops: int) -> int:
+    def at(self, way: Direction, hops: int) -> int:
         """Return the position of the chip ``hops`` away in direction ``way``."""
         return (self.position + STEP[way] * hops) % self.size
 
@@ -135,7 +135,7 @@ class Worker:
     add_ns_per_byte: float
     batch: int
 
-    def __init__(self, link: int, side: Way, core: Core, words: Semaphores, counts: dict[int, int]) -> None:
+    def __init__(self, link: int, side: Direction, core: Core, words: Semaphores, counts: dict[int, int]) -> None:
         self.link = link
         self.side = side
         self.core = core
@@ -199,9 +199,9 @@ class CallPlan(NamedTuple):
     num_links: int
     packet_bytes: int
     fabric: int
-    workers: dict[tuple[int, Way], Worker]
+    workers: dict[tuple[int, Direction], Worker]
 
-    def toward(self, worker: Worker, way: Way) -> Worker:
+    def toward(self, worker: Worker, way: Direction) -> Worker:
         """Return the worker on another chip whose semaphores count the packets that ``worker`` sends to ``way``."""
         return self.workers[worker.link, OPPOSITE[way]] if self.place.is_both else worker
 
@@ -219,13 +219,13 @@ class CallPlan(NamedTuple):
                 worker.begin.append(worker.expect(worker.words.ready, reach))
 
 
-def half(pieces: Sequence[PageGroup], side: Way) -> list[PageGroup]:
+def half(pieces: Sequence[PageGroup], side: Direction) -> list[PageGroup]:
     """Return the half of the page groups that direction ``side`` carries: the first half for E, the second for W."""
     middle = (len(pieces) + 1) // 2
-    return list(pieces[:middle] if side is Way.E else pieces[middle:])
+    return list(pieces[:middle] if side is Direction.E else pieces[middle:])
 
 
-def one_hop(way: Way) -> Route:
+def one_hop(way: Direction) -> Route:
     """Return the route to the neighbour in direction ``way``."""
     return unicast(1, way)
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sipsim.chips.tensix.fabric.packet import Way
+from sipsim.chips.tensix.fabric.packet import Direction
 
 Ps = int
 
@@ -90,7 +90,7 @@ class ReceiverChannel:
         self.name = name
         self.vc = vc
         self.ring = ring
-        self.downstream: dict[Way, SlotCredits] = {}
+        self.downstream: dict[Direction, SlotCredits] = {}
         self.arrived = self.acked = self.handled = self.completed = 0
         self.open: deque[PacketInFlight] = deque()
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, no_upstream
-from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, NocCommand, Route, Target, Way, pack
+from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, Direction, NocCommand, Route, Target, pack
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
@@ -128,7 +128,7 @@ class FabricEndpoint(NamedTuple):
     payload_bytes: int
     is_short: bool
     words: int
-    way: Way
+    way: Direction
     most_hops: int | None = None
 
 
@@ -239,7 +239,7 @@ class FabricSender:
             raise KernelMisuse(f"worker {core}: {what}; use unicast, write_to and the like, and whole bytes")
         if route.way is not endpoint.way and not endpoint.is_short:
             what = f"the route begins {route.way.name}, but the link of router {endpoint.router} leads"
-            raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Way.{endpoint.way.name}")
+            raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Direction.{endpoint.way.name}")
         if endpoint.most_hops is not None and len(route.nibbles) > endpoint.most_hops:
             what = f"a route of {len(route.nibbles)} hops on a ring whose packets make at most {endpoint.most_hops}"
             raise KernelMisuse(f"worker {core}: {what}; open_fabric(spare_slots=[]) allows whole turns")

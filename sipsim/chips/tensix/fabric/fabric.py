@@ -8,7 +8,7 @@ from sipsim.chips.tensix.fabric.channels import SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.chips.tensix.fabric.layout import Idle, RouterLayout, layout
 from sipsim.chips.tensix.fabric.mux import Mux, mux_rings, run_mux
-from sipsim.chips.tensix.fabric.packet import OPPOSITE, Way
+from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction
 from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, handshake_of
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
@@ -16,7 +16,7 @@ from sipsim.chips.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.chips.tensix.tiles import KIB
 from sipsim.core.errors import KernelMisuse
 
-Neighbours = dict[Way, int]
+Neighbours = dict[Direction, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
 ROLES = ("dateline", "upstream", "adjacent")
 """Routers near a dateline: on the dateline's link; on the same chip's other link; at the far end of that other link."""
@@ -76,9 +76,9 @@ class Places:
 
     def neighbours(self, rank: int) -> Neighbours:
         """Return the neighbours of a chip by direction."""
-        index, found = self.position(rank), dict[Way, int]()
+        index, found = self.position(rank), dict[Direction, int]()
         row, column = divmod(index, self.columns)
-        for way, down, right in ((Way.E, 0, 1), (Way.W, 0, -1), (Way.S, 1, 0), (Way.N, -1, 0)):
+        for way, down, right in ((Direction.E, 0, 1), (Direction.W, 0, -1), (Direction.S, 1, 0), (Direction.N, -1, 0)):
             at_row, at_column = row + down, column + right
             if self.is_ring:
                 at_column %= self.columns
@@ -86,12 +86,12 @@ class Places:
                 found[way] = self.chips[at_row * self.columns + at_column]
         return found
 
-    def is_dateline(self, rank: int, way: Way) -> bool:
+    def is_dateline(self, rank: int, way: Direction) -> bool:
         """Whether packets change their virtual channel on a chip's link in direction ``way``."""
         index = self.position(rank)
-        return (index == 0 and way is Way.W) or (index == self.size - 1 and way is Way.E)
+        return (index == 0 and way is Direction.W) or (index == self.size - 1 and way is Direction.E)
 
-    def role(self, rank: int, way: Way) -> str:
+    def role(self, rank: int, way: Direction) -> str:
         """Return the role of a router of a ring with a dateline, one of ``ROLES``; "" for any other router."""
         far = self.neighbours(rank)[way]
         if self.is_dateline(rank, way):
@@ -108,12 +108,12 @@ class Places:
         vc_0, vc_1 = 1, 1 + self.passing
         return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
 
-    def order(self, onward: Way, came: Way) -> int:
+    def order(self, onward: Direction, came: Direction) -> int:
         """Return the number of the ``onward`` router's passing sender channel for packets that arrive from ``came``."""
-        others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
+        others = [way for way in (Direction.E, Direction.W, Direction.N, Direction.S) if way is not onward]
         return 0 if self.passing == 1 else others.index(came)
 
-    def channel(self, plan: Any, rank: int, way: Way, link: int) -> int:
+    def channel(self, plan: Any, rank: int, way: Direction, link: int) -> int:
         """Return the Ethernet channel of parallel link ``link`` of a chip in direction ``way``.
 
         Raises:
@@ -136,7 +136,7 @@ class Places:
         )
 
 
-DIRECTIONS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
+DIRECTIONS: Final = {"forward": Direction.E, "backward": Direction.W, **{way.name: way for way in Direction}}
 NO_WHOLE_TURNS: Final = {"upstream", "adjacent"}
 """Roles of routers whose spare slots are from channels that only packets on a whole turn of the ring use."""
 MUX_BASE = 8192
@@ -175,7 +175,7 @@ class Fabric:
         self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
         self._protocol = self._make_protocol()
         self._muxes: list[Mux] = []
-        self._routers: dict[tuple[Way, int], Router] = {}
+        self._routers: dict[tuple[Direction, int], Router] = {}
         near = places.neighbours(self.rank)
         for way in near:
             for link in range(num_links):
@@ -197,11 +197,11 @@ class Fabric:
 
     # --- for host scripts -----------------------------------------------------------------------------------------
 
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[Direction]:
         """The directions in which this chip has a neighbour."""
         return list(dict.fromkeys(way for way, _ in self._routers))
 
-    def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
+    def connect(self, worker: Core | tuple[int, int], direction: str | Direction, link: Natural = 0) -> FabricEndpoint:
         """Return the endpoint for a worker's connection to sender channel 0 of a link's router. Several workers may
         have endpoints of a channel, but only one worker may be connected at a time.
 
@@ -221,7 +221,7 @@ class Fabric:
         self,
         program: Program,
         core: Core | tuple[int, int],
-        direction: str | Way,
+        direction: str | Direction,
         full: Natural,
         headers: Natural = 0,
         slots: Count = 8,
@@ -298,10 +298,10 @@ class Fabric:
 
     def _router(self, direction: Any, link: int) -> Router:
         way = DIRECTIONS.get(direction) if isinstance(direction, str) else direction
-        router = self._routers.get((way, link)) if isinstance(way, Way) else None
+        router = self._routers.get((way, link)) if isinstance(way, Direction) else None
         if router is None:
             there = ", ".join(f"{each.name} link {number}" for each, number in self._routers)
-            direction = direction.name if isinstance(direction, Way) else direction
+            direction = direction.name if isinstance(direction, Direction) else direction
             raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
         return router
 
@@ -317,7 +317,7 @@ class Fabric:
         slots = revision.choices(places.topology == "mesh")
         return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
-    def _layout_at(self, rank: int, way: Way) -> RouterLayout:
+    def _layout_at(self, rank: int, way: Direction) -> RouterLayout:
         """Return the layout of the router of a chip's link. Either end of a link needs the layouts of both ends."""
         role = self._places.role(rank, way) if self._spare_slots else ""
         if role not in self._spare_slots:
@@ -339,7 +339,7 @@ class Fabric:
         costs = CostsPs.of(revision.costs or fabric.costs)
         return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs)
 
-    def _make_router(self, way: Way, link: int, near: Neighbours) -> Router:
+    def _make_router(self, way: Direction, link: int, near: Neighbours) -> Router:
         chip, far = self._chip, self._layout_at(near[way], OPPOSITE[way])
         channel = self._places.channel(chip.plan, self.rank, way, link)
         transmitter = chip.transmitter(channel)

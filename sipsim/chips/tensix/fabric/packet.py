@@ -20,7 +20,7 @@ from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 
-class Way(IntFlag):
+class Direction(IntFlag):
     """Direction of a link, as a bit of a hop's nibble."""
 
     E = 1
@@ -29,7 +29,7 @@ class Way(IntFlag):
     S = 8
 
 
-OPPOSITE = {Way.E: Way.W, Way.W: Way.E, Way.N: Way.S, Way.S: Way.N}
+OPPOSITE = {Direction.E: Direction.W, Direction.W: Direction.E, Direction.N: Direction.S, Direction.S: Direction.N}
 MOST_HOPS = 32
 MOST_SHORT = 15
 MOST_VALUE = 2**16 - 1
@@ -113,11 +113,11 @@ class Route(NamedTuple):
     """
 
     nibbles: tuple[int, ...]
-    way: Way
+    way: Direction
     short: tuple[int, int] | None
 
 
-def unicast(hops: int, way: Way = Way.E) -> Route:
+def unicast(hops: int, way: Direction = Direction.E) -> Route:
     """Return the route to the chip ``hops`` hops away.
 
     Raises:
@@ -126,7 +126,7 @@ def unicast(hops: int, way: Way = Way.E) -> Route:
     return multicast(hops, 1, way)
 
 
-def multicast(start: int, number: int, way: Way = Way.E) -> Route:
+def multicast(start: int, number: int, way: Direction = Direction.E) -> Route:
     """Return the route to ``number`` consecutive chips, of which the first is ``start`` hops away.
 
     Raises:
@@ -147,11 +147,12 @@ def mesh_unicast(east: int, south: int) -> Route:
     Raises:
         KernelMisuse: for a distance that does not fit in a header.
     """
-    ways = [Way.E if east > 0 else Way.W] * abs(east) + [Way.S if south > 0 else Way.N] * abs(south)
+    ways = [Direction.E if east > 0 else Direction.W] * abs(east)
+    ways += [Direction.S if south > 0 else Direction.N] * abs(south)
     return path(ways, [False] * (len(ways) - 1) + [True])
 
 
-def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
+def path(ways: Sequence[Direction], is_written: Sequence[bool]) -> Route:
     """Return the route with one hop per entry of ``ways``. ``is_written``: by hop, whether the chip at the end of the
     hop receives the packet; the last chip always does.
 
@@ -173,7 +174,7 @@ class Hop(NamedTuple):
     """Work of a router for a packet: whether to write here, the onward directions, and the header to forward."""
 
     is_local: bool
-    ways: tuple[Way, ...]
+    ways: tuple[Direction, ...]
     header: bytes
 
     @property
@@ -280,15 +281,15 @@ def set_sender(header: bytes, sender: int) -> bytes:
     return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
-def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:
-    return bool(here & own), tuple(way for way in Way if way & here and way is not own)
+def _steps_of(here: int, own: Direction) -> tuple[bool, tuple[Direction, ...]]:
+    return bool(here & own), tuple(way for way in Direction if way & here and way is not own)
 
 
-_STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Way}
+_STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Direction}
 """By hop nibble and direction of the receiver's link: whether the router writes on its chip, and onward directions."""
 
 
-def next_hop(header: bytes, own: Way) -> Hop:
+def next_hop(header: bytes, own: Direction) -> Hop:
     """Return the router's work for a packet that has arrived over the link in direction ``own``."""
     if len(header) == LONG_BYTES:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")

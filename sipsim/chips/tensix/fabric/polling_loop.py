@@ -1,6 +1,6 @@
 """Polling loop of a processor over channels, without a simulation event for a poll that finds nothing.
 
-A poll takes ``look_ps``, and each round of the loop takes ``round_ps`` more. A visit sees the state at the beginning of
+A poll takes ``poll_ps``, and each round of the loop takes ``round_ps`` more. A visit sees the state at the beginning of
 the poll and calls :meth:`PollingLoop.end_visit` at the end. The time since the last visit determines the position of
 the loop. A change that may make a channel ready calls :meth:`PollingLoop.wake`.
 """
@@ -24,7 +24,7 @@ class PollingLoop(Generic[Channel]):
     def __init__(
         self,
         channels: Sequence[Channel],
-        look_ps: Ps,
+        poll_ps: Ps,
         round_ps: Ps,
         ready: Callable[[Channel, Ps], Ps | None],
         visit: Callable[[Channel, Ps], None],
@@ -32,9 +32,9 @@ class PollingLoop(Generic[Channel]):
     ) -> None:
         self._channels = channels
         self._numbered = list(enumerate(channels))
-        self._look_ps = look_ps
+        self._poll_ps = poll_ps
         self._round_ps = round_ps
-        self._turn_ps = round_ps + len(channels) * look_ps
+        self._turn_ps = round_ps + len(channels) * poll_ps
         self._ready = ready
         self._visit_channel = visit
         self._engine = engine
@@ -67,11 +67,11 @@ class PollingLoop(Generic[Channel]):
 
     def _next_visit(self) -> tuple[Ps, int] | None:
         """Return the time and the channel of the loop's next visit that finds work."""
-        look_ps, turn_ps, now_ps, position = self._look_ps, self._turn_ps, self._engine.now_ps, self._position
-        first_ps = self._begin_ps - position * look_ps
+        poll_ps, turn_ps, now_ps, position = self._poll_ps, self._turn_ps, self._engine.now_ps, self._position
+        first_ps = self._begin_ps - position * poll_ps
         best: tuple[Ps, int] | None = None
         for index, channel in self._numbered[position:] + self._numbered[:position]:
-            visit_ps = first_ps + index * look_ps
+            visit_ps = first_ps + index * poll_ps
             if index < position:
                 visit_ps += turn_ps
             ready_ps = self._ready(channel, visit_ps if visit_ps > now_ps else now_ps)
@@ -93,4 +93,4 @@ class PollingLoop(Generic[Channel]):
         self._next = None
         self._position = index + 1
         self._is_visiting = True
-        self._visit_channel(self._channels[index], begin_ps + self._look_ps)
+        self._visit_channel(self._channels[index], begin_ps + self._poll_ps)

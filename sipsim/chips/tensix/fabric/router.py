@@ -11,10 +11,10 @@ from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel,
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, WorkerConnection
 from sipsim.chips.tensix.fabric.layout import HANDSHAKE_BYTES, RouterLayout, words
 from sipsim.chips.tensix.fabric.packet import (
+    Direction,
     Hop,
     NocCommand,
     Target,
-    Way,
     check_header,
     nbytes_of,
     next_hop,
@@ -111,7 +111,7 @@ class Router:
     def __init__(
         self,
         name: str,
-        way: Way,
+        way: Direction,
         layout: RouterLayout,
         fars: Sequence[SlotCredits],
         protocol: FabricProtocol,
@@ -140,7 +140,7 @@ class Router:
         self._loops = [PollingLoop(part, look, around, self._ready_ps, self._visit, self._engine) for part in parts]
         self._loop_of = {id(channel): loop for part, loop in zip(parts, self._loops, strict=True) for channel in part}
         self._hops: dict[tuple[int, int], tuple[int, Hop]] = {}
-        self._onward: dict[tuple[int, Way], tuple[Router, SenderChannel]] = {}
+        self._onward: dict[tuple[int, Direction], tuple[Router, SenderChannel]] = {}
         self._flushes: dict[int, Flush] = {}
         self._watch()
 

@@ -6,7 +6,7 @@ import numpy as np
 from meter import Meter
 
 from sipsim.chips.tensix.fabric.connection import FabricSender
-from sipsim.chips.tensix.fabric.packet import Way, multicast, write_and_increment, write_to
+from sipsim.chips.tensix.fabric.packet import Direction, multicast, write_and_increment, write_to
 
 NAME, MESSAGES, POINTS, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 N = 64
@@ -135,7 +135,7 @@ def movers(tt, rank, meter):
 def fabric_sender(endpoint, number, core, semaphore, meter, df):
     sender = FabricSender(endpoint, df)
     sender.open()
-    route = multicast(1, number, Way.E)
+    route = multicast(1, number, Direction.E)
     for at in range(MESSAGES):
         target = write_to(core, 0x50000) if at % 2 else write_and_increment(core, 0x50000, core, semaphore)
         sender.send(route, target, 0x40000, N)
@@ -162,7 +162,7 @@ def mux_sender(endpoint, core, semaphore, meter, df):
     sender = FabricSender(endpoint, df)
     sender.open()
     for _ in range(MESSAGES):
-        sender.send(multicast(1, 1, Way.E), write_and_increment(core, 0x50000, core, semaphore), 0x40000, N)
+        sender.send(multicast(1, 1, Direction.E), write_and_increment(core, 0x50000, core, semaphore), 0x40000, N)
         if meter is not None:
             meter.tick()
     sender.close()

@@ -16,7 +16,7 @@ def test_quiet_time_counts_from_the_last_progress() -> None:
         timer.note(sample(0.5 * at))
         if moved:
             timer.moved(0.2)
-        seen.append(timer.quiet_s)
+        seen.append(timer.idle_s)
     assert seen == [0.0, 0.5, 1.0, 0.2, 0.7, 1.2]
 
 
@@ -32,7 +32,7 @@ def test_a_wait_for_a_processor_is_no_quiet_time() -> None:
     seen = []
     for state in states:
         timer.note(state)
-        seen.append((timer.quiet_s, timer.waited_s))
+        seen.append((timer.idle_s, timer.waited_s))
     assert seen == [(0.0, 0.0), (0.5, 1.5), (1.0, 3.0), (3.0, 3.0), (5.0, 3.0)]
 
 
@@ -44,7 +44,7 @@ def test_a_process_that_was_suspended_was_not_quiet() -> None:
     timer = IdleTimer(1.0)
     timer.note(sample(0.5))
     timer.note(sample(3600.0))
-    assert (timer.quiet_s, timer.waited_s) == (1.0, 0.0)
+    assert (timer.idle_s, timer.waited_s) == (1.0, 0.0)
 
 
 def test_what_the_kernel_counts_of_a_process() -> None:
