@@ -166,9 +166,14 @@ class Ahbm(ChipKind[Plan]):
         ccl_rules.check_overrides(resolved, overrides)
 
     def without_effect(self, plan: Plan, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        if has_kernels or plan.algorithm.name in ran:
-            return {}
-        return {("defaults", "buffer_kind"): ccl_rules.RINGS_OF_GROUPS if ran else "nothing uses the wired queue pairs"}
+        name = plan.algorithm.name
+        root = (
+            {("algorithms", name, "root_cube"): "its kernel elects the root cube"} if plan.algorithm.elects_root else {}
+        )
+        if has_kernels or name in ran:
+            return root
+        rings = ccl_rules.RINGS_OF_GROUPS if ran else "nothing uses the wired queue pairs"
+        return {**root, ("defaults", "buffer_kind"): rings}
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return PORTS

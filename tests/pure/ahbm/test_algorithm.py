@@ -25,6 +25,7 @@ def kernel_args(world_size, n_elem): return world_size, n_elem
 """
 PLAIN = "\n".join(GOOD.split("\n")[2:])
 BUILT_IN = {"E": 6, "W": 4}
+INTERCUBE = "sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce"
 Load = Callable[..., Algorithm]
 
 
@@ -116,7 +117,9 @@ def test_on_a_topology_that_it_does_not_run_on_it_is_not_wired_and_its_calls_are
 ROOT = "\ndef root_cube(system): return system.n_cubes - 1\n"
 
 
-@pytest.mark.parametrize(("source", "root"), [(GOOD, None), (GOOD + ROOT, None), (GOOD + ROOT, 15)])
+@pytest.mark.parametrize(
+    ("source", "root"), [(GOOD, None), (GOOD, 0), (GOOD, 15), (GOOD + ROOT, None), (GOOD + ROOT, 15)]
+)
 def test_a_root_cube_that_is_allowed(load: Load, source: str, root: int | None) -> None:
     load(source, root_cube=root).check_root_cube(system())
 
@@ -260,17 +263,27 @@ def test_a_changed_map_of_one_rank_does_not_change_another(load: Load) -> None:
 
 
 @pytest.mark.parametrize("topology", ["none", "custom"])
-def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str) -> None:
-    """F4 of ADR-0023: no table and no hook. With a hook, its result counts."""
+def test_a_neighbors_hook_alone_decides_the_wiring(load: Load, topology: str) -> None:
+    source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
+    assert neighbours(load(source, topology=topology)) == {"E": 6}
+
+
+def test_a_module_without_neighbors_gets_the_wiring_of_all_cubes(load: Load) -> None:
+    """ADR-0032 D5: on both SIPs of a ring. Cube 5 of a 4x4 mesh is in its middle."""
+    table = load(GOOD).neighbour_table(system(), 32)
+    assert table[5] == {"N": 1, "S": 9, "E": 6, "W": 4, "global_E": 21, "global_W": 21}
+    assert table == load(GOOD, module=INTERCUBE).neighbour_table(system(), 32)
+
+
+def test_a_custom_table_needs_a_neighbors_hook(load: Load) -> None:
+    """F4 of ADR-0023: no table and no hook."""
     with pytest.raises(ConfigError) as caught:
-        load(GOOD, topology=topology).neighbour_table(system(), 4)
+        load(GOOD, topology="custom").neighbour_table(system(), 4)
     assert str(caught.value) == (
-        f"algorithms.mine.module = mine.py: exports no neighbors, which topology {topology} asks for (ADR-0023 F4); "
+        "algorithms.mine.module = mine.py: exports no neighbors, which topology custom asks for (ADR-0023 F4); "
         "write it, or name a built-in "
         "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
     )
-    source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
-    assert neighbours(load(source, topology=topology)) == {"E": 6}
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def intercube(settings_: dict[str, object]) -> tuple[AhbmSystem, InstallPlan]:
     system = system_of(config(settings_))
     ranks = range(system.n_sips * system.n_cubes)
     places = [PePlace(*divmod(rank, system.n_cubes), 0) for rank in ranks]
-    return system, install(system, queue_knobs(system), places, {r: intercube_multisip(system, r) for r in ranks})
+    table = {rank: intercube_multisip(rank, len(ranks), {}, system) for rank in ranks}
+    return system, install(system, queue_knobs(system), places, table)
 
 
 def test_a_receive_only_opposite() -> None:
@@ -207,7 +208,8 @@ def assert_endpoints_agree(entries: InstallPlan) -> None:
 def test_intercube_neighbours_by_hand() -> None:
     """The south-west cube (rank 12 of 16) of SIP 1 of a ring of three."""
     system, _ = intercube({"system.sips.count": 3})
-    assert intercube_multisip(system, 16 + 12) == {"N": 16 + 8, "E": 16 + 13, "global_E": 32 + 12, "global_W": 12}
+    found = intercube_multisip(16 + 12, 48, {}, system)
+    assert found == {"N": 16 + 8, "E": 16 + 13, "global_E": 32 + 12, "global_W": 12}
 
 
 def test_credit_latency_is_the_whole_path() -> None:

@@ -148,23 +148,30 @@ class Algorithm:
             )
         return self._topologies[topology]
 
+    @property
+    def elects_root(self) -> bool:
+        """True if the kernel elects the root cube at run time: the backend wires all cubes (ADR-0032 D3, D5)."""
+        return self._root_cube is None and self._neighbors is None and self._default_neighbors is not None
+
     def check_root_cube(self, system: AhbmSystem) -> None:
         """Check a configured ``root_cube`` against the module's ``root_cube(system)``: the only cube, or None for any.
 
         Raises:
-            ConfigError: another cube is configured, or the module has no such hook.
+            ConfigError: another cube is configured, or the algorithm has no root cube.
         """
-        if self.entry.root_cube is None:
+        configured, hook = self.entry.root_cube, self._root_cube
+        if configured is None:
             return
-        key, hook = f"algorithms.{self.name}.root_cube = {self.entry.root_cube}", self._root_cube
-        if hook is None:
+        key = f"algorithms.{self.name}.root_cube = {configured}"
+        if hook is None and not self.elects_root:
             raise ConfigError(f"{key}: the algorithm has no root cube; leave it null")
-        root = self._call("root_cube", lambda: hook(system))
-        if root is None:
-            if self.entry.root_cube != "auto" and self.entry.root_cube >= system.n_cubes:
-                raise ConfigError(f"{key}: must be null, auto or a cube of the mesh, 0 to {system.n_cubes - 1}")
-        elif self.entry.root_cube != root:
+        root = None if hook is None else self._call("root_cube", lambda: hook(system))
+        if root is not None and configured != root:
             raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
+        is_cube = configured < system.n_cubes if isinstance(configured, int) else hook is not None
+        if root is None and not is_cube:
+            auto = "null, auto" if hook else "null"
+            raise ConfigError(f"{key}: must be {auto} or a cube of the mesh, 0 to {system.n_cubes - 1}")
 
     def kernel_args(self, system: AhbmSystem, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
         """Return the kernel's arguments on ``sip`` between the tensor's address and ``tl``.
@@ -217,7 +224,7 @@ class Algorithm:
         table = TABLES.get(self.entry.topology)
         if self.is_schedule:
             return {}
-        if table.self_wired and self._neighbors is None:
+        if table.self_wired and self._neighbors is None and table.default is None:
             built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
             raise ConfigError(
                 f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
@@ -228,12 +235,18 @@ class Algorithm:
             for rank in range(world_size)
         }
 
+    @property
+    def _default_neighbors(self) -> Callable[..., Any] | None:
+        """Hook in place of the ``neighbors`` that a module does not export; None if the table does not provide one."""
+        return TABLES.get(self.entry.topology).default
+
     def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: AhbmSystem) -> NeighbourMap:
         """Return a rank's neighbours by the hook, which gets a copy of map ``built_in`` and may change it (D11)."""
-        if self._neighbors is None:
+        hook = self._neighbors or self._default_neighbors
+        if hook is None:
             return built_in
         try:
-            returned = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
+            returned = _call_with_optional(hook, (rank, world_size, dict(built_in)), system)
             neighbours = built_in if returned is None else dict(returned)
         except BaseException as error:
             pass_on_halt(error)

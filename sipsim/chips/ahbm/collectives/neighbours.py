@@ -50,19 +50,22 @@ def reverse_direction(
 
 
 Builder = Callable[[int, int], NeighbourMap]
+NeighboursHook = Callable[[int, int, NeighbourMap, "AhbmSystem"], NeighbourMap]
 
 
 class Table(NamedTuple):
     """Neighbour table. ``build(rank, size)`` returns the neighbours of one rank.
 
     ``square``: the number of ranks must be a square. ``one_way``: the opposite of a direction only receives.
-    ``self_wired``: the table is empty, and the algorithm must export ``neighbors()``.
+    ``self_wired``: the table is empty; neighbours are those of the module's ``neighbors()``, or of hook ``default`` for
+    a module without ``neighbors()``. If ``default`` is None, the module must export ``neighbors()`` (ADR-0023 F4).
     """
 
     build: Builder
     square: bool = False
     one_way: bool = False
     self_wired: bool = False
+    default: NeighboursHook | None = None
 
     def refuses(self, size: int, most: int) -> str | None:
         """Return why the table cannot wire ``size`` ranks, and the nearest valid sizes <= ``most``; None if it can."""
@@ -91,12 +94,17 @@ TABLES: Registry[Table] = Registry(
 
 
 def table(
-    name: str, *, square: bool = False, one_way: bool = False, self_wired: bool = False
+    name: str,
+    *,
+    square: bool = False,
+    one_way: bool = False,
+    self_wired: bool = False,
+    default: NeighboursHook | None = None,
 ) -> Callable[[Builder], Builder]:
     """Decorator that registers a builder as the table ``name``; may be applied several times."""
 
     def add(build: Builder) -> Builder:
-        TABLES.register(name, build)(Table(build, square, one_way, self_wired))
+        TABLES.register(name, build)(Table(build, square, one_way, self_wired, default))
         return build
 
     return add
@@ -125,13 +133,6 @@ def mesh_2d_no_wrap(rank: int, size: int) -> NeighbourMap:
     return {name: v * side + u for name, (u, v) in steps.items() if 0 <= u < side and 0 <= v < side}
 
 
-@table("none", self_wired=True)
-@table("custom", self_wired=True)
-def none(rank: int, size: int) -> NeighbourMap:
-    """No neighbours: the module's neighbors() must return them (``none``, ``custom``: ADR-0023 D11, ADR-0032 D6)."""
-    return {}
-
-
 @table("ring_1d")
 def ring_1d(rank: int, size: int) -> NeighbourMap:
     """E to the next rank, W to the previous (ADR-0023 D3). Two ranks are connected twice; a single rank has none."""
@@ -152,11 +153,18 @@ def tree_binary(rank: int, size: int) -> NeighbourMap:
     return parent | {name: child for name, child in children.items() if child < size}
 
 
-def intercube_multisip(system: "AhbmSystem", rank: int) -> NeighbourMap:
-    """Neighbours of a cube's worker: the mesh neighbours, and the same cube on neighbouring SIPs (ADR-0032 D3).
+def intercube_multisip(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
+    """Neighbours of a cube's lead PE: the mesh neighbours, and the same cube on neighbouring SIPs (ADR-0032 D3).
 
     Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` leads to the SIP behind port X.
+
+    Raises:
+        ValueError: the ranks are not all cubes of all SIPs.
     """
+    resolved = system.resolved.ccl
+    per = resolved.algorithms[resolved.defaults.algorithm].rank_per
+    if per not in (None, "cube") or world_size != system.n_sips * system.n_cubes:
+        raise ValueError("every cube takes part; leave rank_per and world_size null")
     sip, cube = divmod(rank, system.n_cubes)
     width, height = system.cube_mesh
     x, y = cube % width, cube // width
@@ -170,3 +178,10 @@ def intercube_multisip(system: "AhbmSystem", rank: int) -> NeighbourMap:
         if far is not None:
             found[f"global_{port}"] = far.sip * system.n_cubes + cube
     return found
+
+
+@table("custom", self_wired=True)
+@table("none", self_wired=True, default=intercube_multisip)
+def none(rank: int, size: int) -> NeighbourMap:
+    """No table: neighbors() of the module; ``none`` without this hook wires all cubes (ADR-0023 D11, ADR-0032 D6)."""
+    return {}

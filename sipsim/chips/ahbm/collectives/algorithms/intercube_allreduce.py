@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap, intercube_multisip
-from sipsim.chips.ahbm.collectives.settings import effective_rank_per
+from sipsim.chips.ahbm.collectives.neighbours import intercube_multisip
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
@@ -38,6 +37,9 @@ SIP_TOPO_MESH = 2
 TOPO_NAME_TO_KIND = {"ring_1d": SIP_TOPO_RING, "torus_2d": SIP_TOPO_TORUS, "mesh_2d_no_wrap": SIP_TOPO_MESH}
 
 
+neighbors = intercube_multisip
+
+
 def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, int, int, int]:
     """Return (elements per cube, cube mesh width, height, number of SIPs)."""
     width, height = system.cube_mesh
@@ -47,18 +49,6 @@ def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int
 def root_cube(system: "AhbmSystem") -> int:
     """Return the south-east cube: rows reduce eastwards, the last column southwards."""
     return system.n_cubes - 1
-
-
-def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
-    """Return the mesh neighbours of a cube's lead PE, and the same cube on neighbouring SIPs (ADR-0032 D3).
-
-    Raises:
-        ValueError: the ranks are not all cubes of all SIPs.
-    """
-    rank_kind = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
-    if rank_kind != "cube" or world_size != system.n_sips * system.n_cubes:
-        raise ValueError("every cube takes part; leave rank_per and world_size null")
-    return intercube_multisip(system, rank)
 
 
 def kernel(
