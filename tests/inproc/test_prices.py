@@ -55,7 +55,7 @@ PLACES = st.tuples(st.integers(0, 1), st.integers(0, 15), st.integers(0, 7))
 
 
 def histories_of(plan: ProbePlan, command: str, n_elem: int) -> list[History]:
-    way = plan.way
+    way = plan.neighbours
     arguments = (command, str(n_elem), str(plan.rank_of[plan.src]), way.direction, way.reverse)
     job = Job(script=str(one_command.__file__), script_args=arguments, verify_data=False, records=("explain",))
     with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from sipsim.config.schema import TcmLayout
+from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Definitions
 
 SPACES = ["tcm", "hbm", "sram"]
@@ -179,8 +180,12 @@ class Region(NamedTuple):
     size: int
 
 
+QUEUE_PAIR_BYTES = 72
+"""Metadata of a queue pair: 576 B of registers for 8 directions (ADR-0023 D21)."""
+
+
 class TcmMap(NamedTuple):
-    """Regions of a TCM: kernel memory at the bottom, IPCQ receive rings above it, scratch at the top."""
+    """Regions of a TCM: kernel memory at the bottom, IPCQ receive rings above it, queue pairs' metadata at the top."""
 
     kernel: Region
     ipcq: Region
@@ -190,6 +195,16 @@ class TcmMap(NamedTuple):
     def size(self) -> int:
         """Bytes of the whole TCM."""
         return self.scratch.offset + self.scratch.size
+
+    def check_queue_pairs(self, count: int, place: object) -> None:
+        """Check that the metadata of ``count`` queue pairs of PE ``place`` fit their region (ADR-0023 D20).
+
+        Raises:
+            ConfigError: names the key that makes the region larger.
+        """
+        if count * QUEUE_PAIR_BYTES > self.scratch.size:
+            need = f"{place} has {count} queue pairs, whose metadata take {QUEUE_PAIR_BYTES} B each"
+            raise ConfigError(f"tcm_layout.scratch_MiB: {need}, and the region has {self.scratch.size} B; raise it")
 
 
 def tcm_map(layout: TcmLayout) -> TcmMap:

@@ -134,8 +134,6 @@ class AhbmJobs(BuiltInJobs[Plan]):
     def check_overrides(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
         names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
         ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
-        if job.algorithms:
-            ccl_rules.check_overrides_of_groups(plan.resolved, overrides)
 
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
@@ -166,14 +164,12 @@ class Ahbm(ChipKind[Plan]):
         ccl_rules.check_overrides(resolved, overrides)
 
     def without_effect(self, plan: Plan, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
-        name = plan.algorithm.name
-        root = (
-            {("algorithms", name, "root_cube"): "its kernel elects the root cube"} if plan.algorithm.elects_root else {}
-        )
-        if has_kernels or name in ran:
-            return root
-        rings = ccl_rules.RINGS_OF_GROUPS if ran else "nothing uses the wired queue pairs"
-        return {**root, ("defaults", "buffer_kind"): rings}
+        why: dict[tuple[str, ...], str] = {}
+        if plan.algorithm.elects_root:
+            why["algorithms", plan.algorithm.name, "root_cube"] = "its kernel elects the root cube"
+        if not has_kernels and not ran:
+            why["defaults", "buffer_kind"] = "nothing uses the wired queue pairs"
+        return why
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return PORTS

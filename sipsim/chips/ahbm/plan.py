@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from broker.ids import Channel
-from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.address import PePlace, Region
 from sipsim.chips.ahbm.barrier_tree import BarrierTree
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm, is_own, source_hash
 from sipsim.chips.ahbm.collectives.catalog import Catalog
@@ -20,8 +20,10 @@ from sipsim.chips.ahbm.collectives.queue_pairs import (
     check_rings_disjoint,
     install,
     places_in_order,
+    ring_memory,
 )
 from sipsim.chips.ahbm.collectives.reference import group_results
+from sipsim.chips.ahbm.collectives.rules import group_kinds
 from sipsim.chips.ahbm.collectives.settings import (
     canonical_algorithm,
     canonical_groups,
@@ -32,7 +34,7 @@ from sipsim.chips.ahbm.collectives.settings import (
     effective_world_size,
     least_credit_bytes,
 )
-from sipsim.chips.ahbm.collectives.wirings import Communicator
+from sipsim.chips.ahbm.collectives.wirings import PAIR_BYTES, Communicator, WindowAllocator
 from sipsim.chips.ahbm.costs.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.chips.ahbm.costs.stack import Stack, stack_of
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
@@ -48,7 +50,7 @@ from sipsim.collectives.schedule import units
 from sipsim.collectives.semantics import COLLECTIVES, Task
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.dtypes import DTYPES
-from sipsim.core.units import format_time_ps, ns_to_ps
+from sipsim.core.units import BYTES_PER_KIB, format_time_ps, ns_to_ps
 from sipsim.fabric.channels import ONE_QUEUE, Arbitration
 from sipsim.records.report import SEND_RECV, RunRecord
 
@@ -110,13 +112,35 @@ class Plan(RunPlan):
         """Longest time in ps that a credit waits for a message to carry the credit."""
         return ns_to_ps(self.ipcq.piggyback_wait_ns)
 
-    @cached_property
-    def tcm_ring_bytes(self) -> int:
-        """Bytes that the plan's rings take at the bottom of the TCM's IPCQ region: the maximum over PEs."""
-        if self.ipcq.buffer_kind != "tcm":
+    def _plan_ring_bytes(self, kind: str) -> int:
+        """Return the bytes that the plan's rings take in the memory of this kind of a PE: the maximum over PEs."""
+        if self.ipcq.buffer_kind != kind:
             return 0
         most = max((len(entries) for entries in self.entries.values()), default=0)
         return most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
+    def ring_pools(self) -> dict[str, Region]:
+        """Regions of a PE for the rings of groups, by kind of memory: the kinds of all schedules and of messages.
+
+        A pool in the TCM is the rest of the IPCQ region, in SRAM the rest of the PE's share. A pool in HBM lies below
+        the plan's rings and has the size of the TCM's IPCQ region.
+        """
+        pools = {}
+        for kind in group_kinds(self.resolved):
+            memory, taken = ring_memory(self.system, kind), self._plan_ring_bytes(kind)
+            free = max(memory.size - taken, 0)
+            if kind == "hbm":
+                size = min(self.system.tcm.ipcq.size, free)
+                pools[kind] = Region(free - size, size)
+            else:
+                pools[kind] = Region(memory.offset + taken, free)
+        return pools
+
+    def new_windows(self) -> WindowAllocator:
+        """Return an allocator of all windows for the rings of groups."""
+        nbytes = self.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
+        return WindowAllocator(self.system.n_sips, self.ring_pools, nbytes + PAIR_BYTES)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -145,11 +169,8 @@ class Plan(RunPlan):
     @cached_property
     def hbm_room_bytes(self) -> int:
         """Bytes of each PE's HBM slice for tensors: the whole slice, or the part below receive rings in HBM."""
-        room = self.system.capacities["hbm"]
-        if self.ipcq.buffer_kind != "hbm":
-            return room
-        most = max((len(entries) for entries in self.entries.values()), default=0)
-        return room - most * self.ipcq.n_slots * self.ipcq.slot_size
+        pool = self.ring_pools.get("hbm")
+        return pool.offset if pool else self.system.capacities["hbm"] - self._plan_ring_bytes("hbm")
 
     @cached_property
     def credit_channel(self) -> dict[tuple[int, int], int]:

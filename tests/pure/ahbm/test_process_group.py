@@ -7,17 +7,19 @@ import pytest
 from schedules import group_of
 from wire_packets import credit
 
+from sipsim.chips.ahbm.address import Region
 from sipsim.chips.ahbm.collectives.wirings import (
     FIRST_PAIR,
     MOST_GROUPS,
     ProcessGroup,
+    WindowAllocator,
     pair_generation,
     wiring_generation,
 )
 from sipsim.chips.ahbm.ipcq.messages import WireCredit
 from sipsim.fabric.links.frames import decode, encode
 
-KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256, hw_strict=False))
+KNOBS = cast(Any, SimpleNamespace(buffer_kind="tcm", n_slots=4, slot_size=256, hw_strict=False))
 WIRING = {(0, "to1"): (1, "to0"), (1, "to0"): (0, "to1")}
 LAST_WIRING = 2**45
 
@@ -27,7 +29,8 @@ def algorithm(name: str) -> Any:
 
 
 def test_algorithms_that_take_the_room_of_each_other_have_no_last_turn() -> None:
-    group = ProcessGroup(3, group_of("ring_1d", (2, 1)), {0: 0, 1: 0}, 1024)
+    windows = WindowAllocator(2, {"tcm": Region(0, 1024)}, 1024)
+    group = ProcessGroup(3, group_of("ring_1d", (2, 1)), windows, windows.take((0, 1)), 1024)
     names = ["one", "two"] * (FIRST_PAIR // 2 + 2)
     made = [group.wired(algorithm(name), KNOBS) for name in names]
     assert [wired.generation for wired, _ in made] == [wiring_generation(3, number + 1) for number in range(len(names))]

@@ -251,12 +251,12 @@ def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None
     assert offsets(allocate(addresses, 4, CAPACITY)) == [0] * 4
 
 
-@pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])
+@pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384 + MIB), ("tcm", 0)])
 def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
-    """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one."""
-    settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 1, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
+    """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one, below it are 1 MiB for rings of groups."""
+    settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 2, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
     torch = Torch(Bench(Plan(config(settings))).sip)
-    room = MIB - reserved
+    room = 2 * MIB - reserved
     kept = torch.zeros((2, room // 4), dtype="i32")
     with pytest.raises(OutOfMemoryError, match="0 bytes of its HBM are left"):
         torch.zeros((2, 1), dtype="i32")

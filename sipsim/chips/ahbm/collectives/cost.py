@@ -20,10 +20,11 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.launch import Place, PlannedCall
 from sipsim.chips.ahbm.collectives.programs import COALESCED_BYTES, Shards, hoisted_sends, passes_of
+from sipsim.chips.ahbm.collectives.queue_pairs import ring_memory, ring_pa
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
 from sipsim.chips.ahbm.costs.prices import Price, Prices, bytes_ps, sum_ps
@@ -64,8 +65,8 @@ class CommandTimes:
         self.math_ps = cache(MathTimes(parts.pe_math).latency_ps)
         self.load_ps = cache(partial(_load_ps, prices))
         self.store_ps = cache(partial(_store_ps, prices))
-        self.latch_ps = cache(partial(_latch_ps, prices, knobs.latch))
-        self.message_ps = cache(partial(_message_ps, prices))
+        self.latch_ps = cache(partial(_latch_ps, prices, knobs))
+        self.message_ps = cache(partial(_message_ps, prices, knobs.buffer_kind))
         self.credit_ps = cache(partial(_credit_ps, prices, knobs))
         self.link_ps = cache(partial(_link_ps, system, WireFormat(knobs.hw_strict)))
 
@@ -84,17 +85,18 @@ def _store_ps(prices: Prices, nbytes: int) -> Ps:
     return sum_ps(prices.write(_PLACE, _HBM, nbytes))
 
 
-def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
+def _latch_ps(prices: Prices, knobs: IpcqKnobs, nbytes: int) -> Ps:
     """Return the time to copy a message out of its slot."""
-    if latch != COPY:
-        return sum_ps(prices.fixed("issue")) if latch == IN_PLACE else 0
-    slot = PhysAddr(*_PLACE, "tcm", prices.system.tcm.ipcq.offset).encode()
+    if knobs.latch != COPY:
+        return sum_ps(prices.fixed("issue")) if knobs.latch == IN_PLACE else 0
+    start = ring_memory(prices.system, knobs.buffer_kind).offset
+    slot = ring_pa(prices.system, PePlace(*_PLACE), knobs.buffer_kind, start)
     return sum_ps(prices.latch(_PLACE, slot, nbytes))
 
 
-def _message_ps(prices: Prices, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
-    """Return the times of a message: of its head from PE to the other PE's TCM, and of the bytes behind the head."""
-    return _head_and_bytes_ps(prices.message(*ends, "tcm", nbytes))
+def _message_ps(prices: Prices, kind: str, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
+    """Return the times of a message: of its head from PE to the other PE's ring, and of the bytes behind the head."""
+    return _head_and_bytes_ps(prices.message(*ends, kind, nbytes))
 
 
 def _credit_ps(prices: Prices, knobs: IpcqKnobs, ends: Ends) -> Ps:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr
+from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr, Region
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.chips.ahbm.collectives.rules import check_room_of_rings
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
@@ -129,6 +129,7 @@ def _directions_by_rank(table: NeighbourTable, writer: RingMap) -> dict[int, lis
 def _check_room(system: AhbmSystem, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
     rank = max(directions, key=lambda r: len(directions[r]), default=0)
     names = directions.get(rank, [])
+    system.tcm.check_queue_pairs(len(names), f"rank {rank}")
     if knobs.hw_strict and len(names) > MAX_DIRECTIONS:
         raise ConfigError(
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
@@ -141,16 +142,24 @@ def _check_room(system: AhbmSystem, knobs: IpcqKnobs, directions: dict[int, list
 
 
 def _ring_base_pa(system: AhbmSystem, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
-    """Return a ring's address: rings are contiguous in the TCM's IPCQ region, at the top of HBM, or in shared SRAM."""
-    ring_bytes = knobs.n_slots * knobs.slot_size
-    kind = knobs.buffer_kind
+    """Return a ring's address: rings are contiguous at the bottom of their memory, in HBM at the top."""
+    ring_bytes, memory = knobs.n_slots * knobs.slot_size, ring_memory(system, knobs.buffer_kind)
+    start = memory.size - count * ring_bytes if knobs.buffer_kind == "hbm" else 0
+    return ring_pa(system, place, knobs.buffer_kind, memory.offset + start + index * ring_bytes)
+
+
+def ring_memory(system: AhbmSystem, kind: str) -> Region:
+    """Return the memory of one PE that may contain rings: the TCM's IPCQ region, its HBM slice, its share of SRAM."""
     if kind == "tcm":
-        start, pe = system.tcm.ipcq.offset, place.pe
-    elif kind == "hbm":
-        start, pe = system.capacities["hbm"] - count * ring_bytes, place.pe
-    else:
-        start, pe = place.pe * (system.capacities["sram"] // system.n_pes), 0
-    return PhysAddr(place.sip, place.cube, pe, kind, start + index * ring_bytes).encode()
+        return system.tcm.ipcq
+    return Region(0, system.capacities[kind] // (system.n_pes if kind == "sram" else 1))
+
+
+def ring_pa(system: AhbmSystem, place: PePlace, kind: str, offset: int) -> int:
+    """Return the physical address of ``offset`` in a PE's memory of :func:`ring_memory`; PEs share a cube's SRAM."""
+    if kind == "sram":
+        return PhysAddr(place.sip, place.cube, 0, kind, place.pe * ring_memory(system, kind).size + offset).encode()
+    return PhysAddr(*place, kind, offset).encode()
 
 
 def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:

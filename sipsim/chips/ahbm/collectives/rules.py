@@ -14,6 +14,7 @@ from sipsim.chips.ahbm.collectives.settings import (
     effective_rank_per,
     effective_world_size,
     knob_path,
+    pair_ipcq,
     rank_places,
     unknown_algorithm,
 )
@@ -26,7 +27,6 @@ from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError
 
 TCM = "tcm"
-RINGS_OF_GROUPS = "collectives over SIPs keep their rings in the TCM"
 NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
 
 
@@ -52,19 +52,6 @@ def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], na
     modes = {effective_ipcq(resolved, name).credit_return_mode for name in names}
     if given is not None and is_used and modes == {FAST_PATH}:
         raise ConfigError(one_line(f"{given.origin}: {channel} = true: {NO_CREDITS}"))
-
-
-def check_overrides_of_groups(resolved: Resolved, overrides: Sequence[Override]) -> None:
-    """Check the user's overrides for a run that has only collectives over SIPs.
-
-    Raises:
-        ConfigError: an override has no effect on collectives over SIPs.
-    """
-    kind = resolved.ccl.defaults.buffer_kind
-    given = next((each for each in overrides if "defaults.buffer_kind" in each.paths()), None)
-    if given is not None and kind != TCM:
-        what = f"defaults.buffer_kind = {kind}: {RINGS_OF_GROUPS}; leave it out, or name another --collective"
-        raise ConfigError(one_line(f"{given.origin}: {what}"))
 
 
 def _check_hidden(
@@ -239,21 +226,31 @@ def schedules_share_their_pes(resolved: Resolved) -> None:
 
 
 def check_schedule_settings(resolved: Resolved, name: str) -> None:
-    """Check the settings of a schedule's entry: schedules share PEs with other algorithms, and use rings in the TCM.
+    """Check the settings of a schedule's entry: schedules share PEs with other algorithms.
 
     Raises:
         Problem: names the first setting that a schedule cannot have.
     """
     entry = msgspec.structs.asdict(resolved.ccl.algorithms[name])
-    of_pe = {**msgspec.structs.asdict(resolved.ccl.defaults), "buffer_kind": TCM}
+    of_pe = msgspec.structs.asdict(resolved.ccl.defaults)
     for key in IpcqKnobs.__struct_fields__:
         if key in PER_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
             continue
-        what = "the rings of groups lie in the TCM; leave it out"
-        if key != "buffer_kind":
-            what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
+        what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
         value = str(entry[key]).lower() if isinstance(entry[key], bool) else entry[key]
         raise refused(("algorithms", name, key), value, what, ("defaults", key))
+
+
+def group_kinds(resolved: Resolved) -> list[str]:
+    """Return the memories that contain rings of groups: those of point-to-point messages and of all schedules.
+
+    An entry with rings outside the TCM counts as a schedule if its source defines ``schedule``.
+    """
+    with resolved.reads.apart():
+        kinds = {name: effective_ipcq(resolved, name).buffer_kind for name in resolved.ccl.algorithms}
+        modules = {name: entry.module for name, entry in resolved.ccl.algorithms.items()}
+        used = {kind for name, kind in kinds.items() if kind == TCM or exports(modules[name], "schedule")}
+        return sorted(used | {pair_ipcq(resolved).buffer_kind})
 
 
 RULES: tuple[Rule, ...] = (

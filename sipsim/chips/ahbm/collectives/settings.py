@@ -22,7 +22,7 @@ def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
     return unknown_name("algorithm", name, entries, hint)
 
 
-PER_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
+PER_QUEUE_PAIR = frozenset({"buffer_kind", "n_slots", "slot_size", "credit_return_mode"})
 """The queue settings that a schedule's entry may set; the others apply to all queue pairs of a PE."""
 
 

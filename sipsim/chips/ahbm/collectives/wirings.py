@@ -6,16 +6,16 @@ its peer's ring without a request. A group has the same window on every PE of a 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from math import gcd
 from typing import Any, NamedTuple
 
-from sipsim.chips.ahbm.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.address import PePlace, Region
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.launch import Place, WorkerSettings, worker_places
 from sipsim.chips.ahbm.collectives.programs import Instruction, Program, Shards, tiles_of
-from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring
+from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring, ring_pa
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.call import COPIES, DeviceTensor, TensorLayout, group_name
 from sipsim.collectives.group import Group, towards
@@ -79,6 +79,8 @@ def _instead(running: int, n_cubes: int) -> str:
     return "let as many PEs of each cube take part (rank_per, world_size)" if rest else f"use DPPolicy(num_pes={pes})"
 
 
+NAMES = {"tcm": "the TCM", "hbm": "HBM", "sram": "SRAM"}
+"""Memories of rings, as messages name them."""
 SLOT_STEP_BYTES = 256
 """Granularity of slot sizes that are reduced to fit a window."""
 
@@ -111,14 +113,14 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
         return RingSize(knobs.n_slots, knobs.slot_size, 0)
     if not window_bytes:
         raise ConfigError(
-            "the TCM has no room for rings of groups: lower defaults.group_KiB, or the slots of the algorithm that "
-            "is wired before the run"
+            f"{NAMES[knobs.buffer_kind]} has no room for rings of groups: lower defaults.group_KiB, or the slots of "
+            f"the algorithm that is wired before the run"
         )
     n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
     if not slot_size:
         raise ConfigError(
-            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the group's window in the TCM; "
-            f"raise defaults.group_KiB"
+            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the group's window in "
+            f"{NAMES[knobs.buffer_kind]}; raise defaults.group_KiB"
         )
     return RingSize(n_slots, slot_size, directions)
 
@@ -153,7 +155,7 @@ def group_entries(
     offsets: dict[int, int],
     rank: int,
 ) -> InstallPlan:
-    """Return the entries of a rank's workers. ``knobs`` set the ring size. ``offsets``: TCM offset of rings by SIP."""
+    """Return the entries of a rank's workers. ``knobs``: memory and size of rings; ``offsets``: first ring, by SIP."""
     directions: dict[int, list[str]] = {}
     for end, direction in sorted(wiring):
         directions.setdefault(end, []).append(direction)
@@ -170,39 +172,47 @@ def group_entries(
     plan: InstallPlan = {}
     for cube, pe in places if own else ():
         pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
-        bases = {ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", starts[ring]).encode() for ring in used}
+        bases = {ring: ring_pa(system, pe_of_rank[ring.rank], knobs.buffer_kind, starts[ring]) for ring in used}
         builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
         plan[pe_of_rank[rank]] = [builder.entry(ring) for ring in own]
     return plan
 
 
 class WindowAllocator:
-    """Allocator of group windows: ``count`` windows of ``nbytes`` each, from offset ``first`` on, in every PE's TCM."""
+    """Allocator of group windows of ``nbytes`` each. A window is a part of each memory in ``pools``, on every PE.
 
-    def __init__(self, n_sips: int, first: int, nbytes: int, count: int) -> None:
-        self._first = first
+    ``pools``: by kind of memory, the region of a PE that is divided into windows.
+    """
+
+    def __init__(self, n_sips: int, pools: Mapping[str, Region], nbytes: int) -> None:
+        self._pools = pools
         self.nbytes = nbytes
-        self._free = [list(range(count)) for _ in range(n_sips)]
-        self.count = count
+        self.count = min(region.size // nbytes for region in pools.values())
+        self._free = [list(range(self.count)) for _ in range(n_sips)]
+
+    def offset(self, kind: str, window: int) -> int:
+        """Return the offset of a window in a PE's memory of this kind."""
+        return self._pools[kind].offset + window * self.nbytes
 
     def take(self, sips: tuple[int, ...]) -> dict[int, int]:
-        """Allocate the lowest free window on each SIP of a group; return the TCM offset of the window by SIP.
+        """Allocate the lowest free window on each SIP of a group; return the number of the window by SIP.
 
         Raises:
             ConfigError: a SIP has no free window; nothing is allocated.
         """
         full = next((sip for sip in sips if not self._free[sip]), None)
         if full is not None:
+            names = " or ".join(NAMES[kind] for kind in self._pools)
             raise ConfigError(
-                f"SIP {full} is in {self.count} groups, and its PEs' TCM has no room for the rings of another; destroy "
-                f"one with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
+                f"SIP {full} is in {self.count} groups, and its PEs have no room for the rings of another in {names}; "
+                f"destroy one with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
             )
-        return {sip: self._first + self._free[sip].pop(0) * self.nbytes for sip in sips}
+        return {sip: self._free[sip].pop(0) for sip in sips}
 
     def free(self, window: dict[int, int]) -> None:
         """Free a group's window."""
-        for sip, offset in window.items():
-            self._free[sip] = sorted([*self._free[sip], (offset - self._first) // self.nbytes])
+        for sip, number in window.items():
+            self._free[sip] = sorted([*self._free[sip], number])
 
 
 class RingAllocator:
@@ -289,21 +299,29 @@ class WiringUse(NamedTuple):
 
 
 class ProcessGroup:
-    """Process group. ``number`` is equal on all ranks; 0 is the group of all SIPs. ``window``: TCM offset of the window
-    of the group, by SIP. ``calls``: number of collectives that the group has started. ``pes``: PEs of each cube that
-    may work for the group; empty if all may. ``rows``: number of result rows since the creation of the group.
+    """Process group. ``number`` is equal on all ranks; 0 is the group of all SIPs. ``window``: number of the group's
+    window, by SIP; empty if no window was free. ``calls``: number of collectives that the group has started. ``pes``:
+    PEs of each cube that may work for the group; empty if all may. ``rows``: number of result rows since the creation
+    of the group.
     """
 
     def __init__(
-        self, number: int, group: Group, window: dict[int, int], window_bytes: int, pes: tuple[int, ...] = ()
+        self,
+        number: int,
+        group: Group,
+        windows: WindowAllocator,
+        window: dict[int, int],
+        window_bytes: int,
+        pes: tuple[int, ...] = (),
     ) -> None:
         self.number = number
         self.group = group
+        self._windows = windows
         self.window = window
         self.calls = self.rows = 0
         self.pes = pes
         self.window_bytes = window_bytes
-        self._room = RingAllocator(window_bytes)
+        self._space = {kind: RingAllocator(window_bytes) for kind in NAMES}
         self._wired: dict[str, InstalledWiring] = {}
         self._made = 0
 
@@ -315,19 +333,23 @@ class ProcessGroup:
     def __repr__(self) -> str:
         return self.name
 
+    def offset(self, kind: str, sip: int) -> int:
+        """Return the offset of the group's window in the memory of this kind of each PE of a SIP."""
+        return self._windows.offset(kind, self.window[sip])
+
     def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> WiringUse:
         """Return the wiring of an algorithm; a wiring that is not allocated in the window is made anew.
 
         Raises:
             ConfigError: the rings of the wiring do not fit the window.
         """
-        name = algorithm.name
-        if self._room.use(name):
+        name, space = algorithm.name, self._space[knobs.buffer_kind]
+        if space.use(name):
             return WiringUse(self._wired[name], [])
         assert algorithm.wiring is not None
         wiring: Wiring = algorithm.wiring(self.group)
         size = ring_size(wiring, knobs, self.window_bytes)
-        offset, names = self._room.take(name, size.nbytes)
+        offset, names = space.take(name, size.nbytes)
         gone = [self._wired.pop(each) for each in names]
         self._made += 1
         generation = wiring_generation(self.number, self._made)
@@ -338,12 +360,12 @@ class ProcessGroup:
         """Remove and return all wirings of the group, which the caller must close."""
         gone = [*self._wired.values()]
         self._wired.clear()
-        self._room = RingAllocator(self.window_bytes)
+        self._space = {kind: RingAllocator(self.window_bytes) for kind in NAMES}
         return gone
 
 
 PAIR_BYTES = 16384
-"""TCM bytes per PE and group for the rings of point-to-point messages from the other ranks of the group."""
+"""Bytes per PE and group for the rings of point-to-point messages from the other ranks of the group."""
 MOST_SLOTS = 4
 
 
@@ -375,16 +397,17 @@ class PeerPair(NamedTuple):
             ConfigError: the group has no window, or so many ranks that no slot fits.
         """
         if not self.group.window:
-            raise ConfigError(f"{self.group.name} has no room for rings in the TCM; lower defaults.group_KiB")
+            where = NAMES[knobs.buffer_kind]
+            raise ConfigError(f"{self.group.name} has no room for rings in {where}; lower defaults.group_KiB")
         room = PAIR_BYTES // (self.group.group.size - 1)
         count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
         if not nbytes:
             raise ConfigError(f"{self.group.name} has too many ranks for point-to-point messages; make a smaller group")
         return count, nbytes
 
-    def ring_offset(self, rank: int, sender: int, ring_bytes: int) -> int:
-        """Return the TCM offset of the ring in which ``rank``'s workers receive from ``sender``."""
-        window = self.group.window[self.group.group.sips[rank]]
+    def ring_offset(self, kind: str, rank: int, sender: int, ring_bytes: int) -> int:
+        """Return the offset in memory ``kind`` of the ring in which ``rank``'s workers receive from ``sender``."""
+        window = self.group.offset(kind, self.group.group.sips[rank])
         return window + self.group.window_bytes + (sender - (sender > rank)) * ring_bytes
 
 
@@ -453,12 +476,12 @@ def pair_entries(
     plan: InstallPlan = {}
     out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
     members = []
-    ring_bytes = knobs.n_slots * knobs.slot_size
+    ring_bytes, kind = knobs.n_slots * knobs.slot_size, knobs.buffer_kind
     for sender, receiver in places:
         pe_of_rank = [PePlace(pair.sips[0], *sender), PePlace(pair.sips[1], *receiver)]
         ends = ((out, pair.src, pair.dst), (back, pair.dst, pair.src))
         bases = {
-            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank, ring_bytes)).encode()
+            ring: ring_pa(system, pe_of_rank[ring.rank], kind, pair.ring_offset(kind, rank, sender_rank, ring_bytes))
             for ring, rank, sender_rank in ends
         }
         builder = EntryBuilder(system, knobs, pe_of_rank, {out: back}, {back: out}, bases, {})

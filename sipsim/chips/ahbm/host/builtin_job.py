@@ -18,7 +18,8 @@ from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ranked, reason, select
 from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import PlannedCall, plan_call
-from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq
+from sipsim.chips.ahbm.collectives.wirings import PAIR_BYTES, ProcessGroup, ring_size
 from sipsim.chips.ahbm.host.distributed import kernel_parameters
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
 from sipsim.chips.ahbm.host.memory import aligned
@@ -340,7 +341,24 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
         place, size = request.algorithms.index(AUTO), len(_groups(job, plan)[0])
         chosen = zip(_sizes(job, collective, size), by_size, strict=True)
         notes[f"auto chose {'; '.join(f'{names[place]} for {nbytes} B' for nbytes, names in chosen)}"] = None
+    _check_rings({name for names in by_size for name in names}, job, plan)
     return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
+
+
+def _check_rings(names: set[str], job: Job, plan: Plan) -> None:
+    """Check that the rings of each algorithm fit the window of a group.
+
+    Raises:
+        ConfigError: the rings do not fit, or there are fewer windows than groups with one SIP.
+    """
+    # A SIP is in the group of all SIPs, which every run makes, and in at most one group of the job.
+    windows, needed = plan.new_windows(), 2 if job.groups else 1
+    window_bytes = windows.nbytes - PAIR_BYTES if windows.count >= needed else 0
+    for name in sorted(names):
+        wiring = _algorithm(name, plan).wiring
+        assert wiring is not None
+        for sips in _groups(job, plan):
+            ring_size(wiring(Group(sips, plan.system)), effective_ipcq(plan.resolved, name), window_bytes)
 
 
 def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
@@ -360,6 +378,7 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         ConfigError: for a collective, operator, type, size or flag that cannot run on this system.
     """
     collective, system = _collective(request, plan), plan.system
+    request = _with_size_of_entry(request, collective, plan)
     if not collective.per_cube:
         return group_job(request, collective, plan, _job(request, collective, ()))
     _check_flags(request, collective, plan)
@@ -380,6 +399,27 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, kernel_parameters(collective))
     return _job(request, collective, n_elems)
+
+
+def _with_size_of_entry(request: JobRequest, collective: Collective, plan: Plan) -> JobRequest:
+    """Return the request with the ``n_elem`` of its algorithms' entries as size, unless a flag gives the size.
+
+    Raises:
+        ConfigError: the entries give different sizes.
+    """
+    if not request.has_default_size:
+        return request
+    configured = collective.per_cube or collective.name in plan.algorithm.collectives
+    names = request.algorithms or ((plan.algorithm.name,) if configured else ())
+    entries = plan.resolved.ccl.algorithms
+    sizes = {name: entries[name].n_elem for name in names if name in entries and entries[name].n_elem is not None}
+    if len({*sizes.values()}) > 1:
+        given = ", ".join(f"algorithms.{name}.n_elem = {n_elem}" for name, n_elem in sizes.items())
+        raise ConfigError(f"{given}: a run has one size for all algorithms; give it with --n-elem")
+    if not sizes:
+        return request
+    name, n_elem = sizes.popitem()
+    return replace(request, sizes=(), n_elems=(n_elem,), size_source=f"algorithms.{name}.n_elem")
 
 
 def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) -> Job:

@@ -22,7 +22,6 @@ from sipsim.chips.ahbm.collectives.wirings import (
     PairWorkers,
     PeerPair,
     ProcessGroup,
-    WindowAllocator,
     group_entries,
     pair_entries,
     pair_program,
@@ -36,7 +35,6 @@ from sipsim.chips.ahbm.sip import Sip
 from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call, DeviceTensor, check_call
 from sipsim.collectives.group import Group
 from sipsim.core.errors import ConfigError, note
-from sipsim.core.units import BYTES_PER_KIB
 from sipsim.records.report import SEND_RECV, places_text
 
 PROGRAM_CACHE_SIZE = 64
@@ -222,8 +220,8 @@ class GroupLauncher:
         if new and wired.wiring:
             size, of = wired.size, group.group
             knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
-            knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=size.n_slots, slot_size=size.slot_size)
-            offsets = {sip: start + wired.offset for sip, start in group.window.items()}
+            knobs = msgspec.structs.replace(knobs, n_slots=size.n_slots, slot_size=size.slot_size)
+            offsets = {sip: group.offset(knobs.buffer_kind, sip) + wired.offset for sip in of.sips}
             rank = self._rank_in(group)
             entries = group_entries(self._plan.system, knobs, of, wired.wiring, new, offsets, rank)
             self._sip.install(wired.generation, entries, [PePlace(sip, *place) for sip in of.sips for place in new])
@@ -237,7 +235,7 @@ class GroupLauncher:
         new = [each for each in zip(*workers, strict=True) if each not in queues.workers]
         if not new:
             return slot_bytes
-        knobs = msgspec.structs.replace(self._pair_knobs, buffer_kind="tcm", n_slots=n_slots, slot_size=slot_bytes)
+        knobs = msgspec.structs.replace(self._pair_knobs, n_slots=n_slots, slot_size=slot_bytes)
         entries, members = pair_entries(self._plan.system, knobs, pair, new)
         for pe_of_rank in members:
             self._sip.install(pair.generation, entries, pe_of_rank)
@@ -375,7 +373,7 @@ GroupHandle = ProcessGroup | NonMember
 
 
 class ProcessGroups:
-    """The process groups of SIP ``sip``, each with a window of the TCM for its rings.
+    """The process groups of SIP ``sip``, each with a window of memory for its rings.
 
     All ranks make and destroy groups in the same order. ``note``: called with the text of each such call.
     """
@@ -384,11 +382,8 @@ class ProcessGroups:
         self._plan = plan
         self._note = note
         self._sip = sip
-        nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
-        region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
-        stride, room = nbytes + PAIR_BYTES, max(region.size - used, 0)
-        self._windows = WindowAllocator(plan.system.n_sips, region.offset + used, stride, room // stride)
-        self._window_bytes = nbytes
+        self._windows = plan.new_windows()
+        self._window_bytes = self._windows.nbytes - PAIR_BYTES
         self._made = 0
         self._live: dict[int, GroupHandle] = {}
 
@@ -411,7 +406,7 @@ class ProcessGroups:
         self._note(f"{NEW_GROUP}({list(sips)}{on})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
-            handle = ProcessGroup(number, Group(sips, system), window, window_bytes, allowed)
+            handle = ProcessGroup(number, Group(sips, system), self._windows, window, window_bytes, allowed)
         self._live[number] = handle
         return handle
 

@@ -53,6 +53,7 @@ class SipGenerations:
         calls may add PEs to an open generation.
 
         Raises:
+            ConfigError: if a PE has no room for the metadata of its queue pairs.
             InvariantViolation: for a number below 1, a closed generation, a PE that is already in this generation, or a
                 ring that overlaps another ring of its PE.
         """
@@ -101,6 +102,7 @@ class SipGenerations:
         taken = self._rings.get(place)
         if taken is None:
             taken = self._rings[place] = sorted(_ring_ranges(0, self._sip.plan.entries_of(place)))
+        self._sip.plan.system.tcm.check_queue_pairs(len(taken) + len(entries), place)
         for ring in _ring_ranges(generation, entries):
             index = bisect(taken, ring)
             for other in taken[max(index - 1, 0) : index + 1]:
