@@ -29,6 +29,8 @@ DEFAULT_SIZE = "the default size"
 USAGE_EXIT = 2
 ALGORITHM = "defaults.algorithm"
 CHECK_INVARIANTS = "AHBM_CHECK_INVARIANTS"
+CCL_TRACE = "AHBM_CCL_TRACE"
+STANDARD_ERROR = Path("/dev/stderr")
 LISTS = ("chips", "topologies", "links", "collectives", "algorithms", "tables", "variants", "engines", "fields")
 """The values of ``--list``."""
 ENGINES: Registry[Callable[..., Any]] = Registry(
@@ -362,7 +364,11 @@ class Options:
         "rerun with each of the N changes that save most (2; 0 for a script)",
         flag_types.IntRange(0, 100),
     )
-    trace_ccl: Path | None = _output("--trace-ccl FILE", "write a line of CSV per send and recv", records="trace")
+    trace_ccl: Path | None = _output(
+        "--trace-ccl FILE",
+        f"write a line of CSV per send and recv; {CCL_TRACE}=1: to standard error",
+        records="trace",
+    )
     oplog: Path | None = _output("--oplog FILE", "write all operations, one per line", records="oplog")
     log_dir: Path | None = _row(
         OUTPUT, "--log-dir DIR", "write a log per rank, and error.json", Path, resumed=True, alone=True
@@ -510,9 +516,12 @@ def parse(argv: list[str]) -> Options:
     """
     flags, script, as_module, script_args = _split_script(argv)
     values = launch_parser().parse_args(flags)
-    switch = os.environ.get(CHECK_INVARIANTS, "")
-    if switch not in ("", "0", "1"):
-        raise ParserExit(f"ahbm-launch: {CHECK_INVARIANTS}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
+    for name in (CHECK_INVARIANTS, CCL_TRACE):
+        switch = os.environ.get(name, "")
+        if switch not in ("", "0", "1"):
+            raise ParserExit(f"ahbm-launch: {name}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
+    if values.trace_ccl is None and os.environ.get(CCL_TRACE) == "1":
+        values.trace_ccl = STANDARD_ERROR
     if script is not None:
         _check_script_flags(flags)
     source, sizes, n_elems = _sizes(values)

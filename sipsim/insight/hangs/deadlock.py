@@ -18,10 +18,14 @@ from sipsim.insight.hangs.positions import at, doing_in_queue, script_entries, t
 from sipsim.insight.hangs.waits import Channels, Wait, channels_of, cycle_of, waits_of
 from sipsim.records.dump import HOST_SCRIPT, Place, QueueEnd, QueueState, TaskState, dump_from, place_name
 
+MOST_POINTERS = 8
+"""The most queue pairs whose pointers are in the short report."""
+
 
 class DeadlockReport(NamedTuple):
     """A deadlock as text and as plain values. ``headline``: one line with the likely cause. ``report``: equal waits
-    folded into one line. ``whole``: each wait, queue pointers and waits-for graph. ``facts``: for the result file.
+    folded into one line, and pointers of the first queue pairs. ``whole``: each wait, queue pointers and waits-for
+    graph. ``facts``: for the result file.
     """
 
     headline: str
@@ -99,7 +103,7 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> DeadlockReport:
     }
     if channels.blocked:
         facts |= {"blocked": channels.blocked, "channel_cycle": channels.cycle}
-    report = "\n".join([*seconds, *blocked, *positions])
+    report = "\n".join([*seconds, *blocked, *positions, *_pointer_lines(waits)])
     return DeadlockReport(headline, report, "\n".join(whole) + "\n", msgspec.to_builtins(facts))
 
 
@@ -154,6 +158,17 @@ def _entry(wait: Wait, folder: str) -> Entry:
     alone = f"; peer {place_name(wait.local.peer)}: {_ring_text(wait)}"
     roughly = f"{wait.task.op} in several directions{at(wait.task, folder)}"
     return Entry(wait.place, doing_in_queue(wait.task, folder) + note, alone, roughly)
+
+
+def _pointer_lines(waits: Sequence[Wait]) -> list[str]:
+    """Return the pointers of both ends of the queue pairs that PEs wait on, root causes first (ADR-0023 D14, F3)."""
+    lines = ["  pointers of the queue pairs with a waiting PE:"] if waits else []
+    for wait in waits[:MOST_POINTERS]:
+        lines.append(f"    {place_name(wait.place)} {wait.local.direction}: {pointers(wait.local)}")
+        if wait.far is not None:
+            lines.append(f"      peer {place_name(wait.local.peer)} {wait.far.direction}: {pointers(wait.far)}")
+    rest = len(waits) - MOST_POINTERS
+    return [*lines, f"    and {rest} more queue pairs"] if rest > 0 else lines
 
 
 def _wait_lines(wait: Wait, folder: str) -> list[str]:
