@@ -22,6 +22,7 @@ from launcher.supervise.signals import StoppedAtOnce
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import unknown_name
 from sipsim.records.code_place import working_folder
+from sipsim.records.spawn_call import SpawnCall
 
 TERMINAL = frozenset({"help", "version", *(name for name, flag in FLAGS.items() if flag.terminal)})
 """Flags that only change what a terminal shows."""
@@ -123,13 +124,25 @@ def run(
             when ``timeout`` is reached before the start.
         RuntimeError: if another run is active in this process.
     """
+    return run_spawned(None, script, script_args, as_module, options)
+
+
+def run_spawned(
+    call: SpawnCall | None,
+    script: str | os.PathLike[str] | None,
+    script_args: Sequence[object],
+    as_module: bool,
+    options: Mapping[str, object],
+) -> RunOutcome:
+    """Make the run of :func:`run`. ``call``: the worker that ``mp.spawn`` calls in place of the script's ``worker``."""
     started_s = time.monotonic()
     if not working_folder():
         raise ConfigError(NO_FOLDER)
     argv = command_line(script, script_args, as_module, options)
+    chosen = parsed(argv).changed(spawn=call)
     try:
         with isolated() as output:
-            outcome = replace(run_checked(checked(parsed(argv), argv), argv, started_s), output=output())
+            outcome = replace(run_checked(checked(chosen, argv), argv, started_s), output=output())
     except StoppedEarly as stopped:
         if stopped.signum:
             signal.raise_signal(stopped.signum)

@@ -23,6 +23,7 @@ from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.core.registry import Registry, nearest
 from sipsim.node.faults import is_outage
 from sipsim.records.job import Recording
+from sipsim.records.spawn_call import SpawnCall
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -401,6 +402,7 @@ class Options:
     script: str | None = None
     as_module: bool = False
     script_args: tuple[str, ...] = ()
+    spawn: SpawnCall | None = None
 
     @property
     def to_standard_output(self) -> tuple[str, ...]:

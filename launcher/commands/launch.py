@@ -10,9 +10,12 @@ from launcher.commands import with_safe_output
 from launcher.isolation import absolute
 from launcher.predict import forecaster
 from launcher.result import document, table
+from launcher.result.document import RunOutcome
 from launcher.run import prepare
+from launcher.run.folder import resumed_options
 from launcher.run.preparing import StoppedEarly
 from launcher.run.run import checked, process_start_s, run_checked
+from launcher.spawn import MainScript, spawns
 from sipsim.chips.ahbm.collectives.catalog import Catalog
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.api.chip import CHIPS
@@ -137,17 +140,25 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.list:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
+    with_script = chosen if chosen.resume is None else resumed_options(chosen.resume, arguments, chosen)
+    if not spawns(with_script):
+        return _launch(chosen, arguments).exit_code
+    n_sips = prepare.resolve(with_script).topology.system.sips.count
+    return MainScript(with_script, lambda call: _launch(chosen.changed(spawn=call), arguments), n_sips).run()
+
+
+def _launch(chosen: options.Options, arguments: list[str]) -> RunOutcome:
     run = checked(chosen, arguments)
     chosen = run.options
     started_s = process_start_s()
     if chosen.dry_run:
         print(prepare.describe(run))
         print(forecaster.expectation(run, started_s))
-        return 0
+        return RunOutcome(document={"status": "ok", "error": None}, exit_code=0)
     if chosen.quiet or chosen.to_standard_output:
-        return run_checked(run, arguments, started_s).exit_code
+        return run_checked(run, arguments, started_s)
     rows = table.Table(run, partial(print, flush=True), chosen.verbose)
-    return run_checked(run, arguments, started_s, rows.finish, rows.note).exit_code
+    return run_checked(run, arguments, started_s, rows.finish, rows.note)
 
 
 if __name__ == "__main__":

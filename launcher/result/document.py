@@ -115,12 +115,14 @@ class RunOutcome:
 
     ``signal``: the signal that stopped the run; 0 if none did. ``output``: for runs from Python, the last MiB of the
     text that ``ahbm-launch`` prints besides the table: output of ranks, warnings, the failure with traceback or report.
+    ``detail``: further lines of the failure, such as a traceback.
     """
 
     document: Document
     exit_code: int
     signal: int = 0
     output: str = ""
+    detail: str = ""
 
     @property
     def status(self) -> str:

@@ -135,7 +135,7 @@ def prepare(options: Options) -> Run:
         raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
     plan, request = planned(resolved), convert(options, JobRequest, from_attributes=True)
     if options.script is not None:
-        check_script(find_script(options.script, options.as_module))
+        check_script(find_script(options.script, options.as_module), "worker" if options.spawn is None else "")
         records: tuple[Recording, ...] = ("data",) if options.verify_data else ()
         return Run(options, plan, Job.of(request, records=(*request.records, *records)))
     if kind.jobs is None:

@@ -74,7 +74,7 @@ def checked(options: Options, argv: list[str]) -> Run:
 
 def _checked(options: Options, argv: list[str]) -> Run:
     if options.resume is not None:
-        options = run_folder.resumed_options(options.resume, argv, options)
+        options = run_folder.resumed_options(options.resume, argv, options).changed(spawn=options.spawn)
     check_flags(options)
     result.check_writable(options)
     run = prepare(options)
@@ -137,7 +137,8 @@ def run_checked(
     finally:
         if saved is not None:
             saved.close(status)
-    return RunOutcome(document=document, exit_code=code, signal=outcome.signal)
+    detail = "" if outcome.error is None else outcome.error.detail
+    return RunOutcome(document=document, exit_code=code, signal=outcome.signal, detail=detail)
 
 
 def _show(show: Callable[[Document], None], document: Document, outcome: Outcome, options: Options) -> None:

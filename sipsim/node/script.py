@@ -5,6 +5,7 @@ runs all SIPs, each rank has its own copy of the script's modules and its own ra
 ``local`` give the same results.
 """
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -25,6 +26,7 @@ from sipsim.core.files import read_limited
 from sipsim.core.registry import is_definer, source_spec
 from sipsim.core.task import NOT_PLAIN, Task, makes_generator, reason_not_callable
 from sipsim.records.code_place import INSTALLED
+from sipsim.records.spawn_call import MAIN, SpawnCall
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
@@ -56,8 +58,8 @@ def find_script(script: str, as_module: bool) -> Path:
     return path
 
 
-def check_script(path: Path) -> None:
-    """Check, before any process starts, that a script compiles and mentions ``worker``.
+def check_script(path: Path, name: str = "worker") -> None:
+    """Check, before any process starts, that a script compiles and binds ``name``, if that is not empty.
 
     Raises:
         ConfigError: when the check fails, or the file cannot be read; the message gives the line of a syntax error.
@@ -74,7 +76,7 @@ def check_script(path: Path) -> None:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
         why = error.msg if isinstance(error, SyntaxError) else str(error) or "it nests too deep"
         raise ConfigError(one_line(f"{path}{line}: not valid Python: {why}")) from None
-    if "worker" not in code.co_names:
+    if name and name not in code.co_names:
         raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
 
 
@@ -97,6 +99,8 @@ class ScriptTask(Task):
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: modules, ``sys.argv``, ``sys.path``, random states.
 
+    ``api``: the object that the script gets as ``torch``; None before its worker runs.
+
     The rank's kernels run in this namespace too. A namespace is entered when a task of the rank runs and left only when
     a task of another rank runs, or at the end, since a switch costs more than a task's turn. The random
     generators are seeded with (seed, rank), so that a script that never seeds them is repeatable too.
@@ -116,6 +120,7 @@ class ScriptNamespace:
         self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
         self._foreign: set[str] = set()
+        self.api: Any = None
 
     def enter(self) -> None:
         """Install this rank's state before the rank's code runs; no-op if the state is installed already."""
@@ -153,14 +158,20 @@ class ScriptNamespace:
         for name in self._modules:
             del sys.modules[name]
 
-    def run_worker(self, rank: int, world_size: int, torch: object) -> None:
-        """Load the script and run its ``worker``; ``sys.exit`` without a code or with code 0 is a normal end.
+    def run_worker(self, rank: int, world_size: int, torch: object, spawned: SpawnCall | None) -> None:
+        """Load the script and run its ``worker``, or the call of ``mp.spawn`` if there is one.
+
+        ``sys.exit`` without a code or with code 0 is a normal end.
 
         Raises:
             ConfigError: when ``worker`` is missing, or is a generator or coroutine function.
         """
+        self.api = torch
         try:
-            result = self._load_worker()(rank, world_size, torch)
+            if spawned is None:
+                result = self._load_worker()(rank, world_size, torch)
+            else:
+                result = self._load_function(spawned)(rank, *spawned.args())
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 raise
@@ -171,18 +182,12 @@ class ScriptNamespace:
             raise self._not_plain()
 
     def _load_worker(self) -> Worker:
-        """Run the script's top level, between :meth:`enter` and :meth:`leave`; return its ``worker``.
+        """Load the script; return its ``worker``.
 
         Raises:
             ConfigError: when the script defines no function ``worker`` of three arguments.
         """
-        spec = source_spec(self._name, self._path)
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        module.__dict__.setdefault("DPPolicy", DPPolicy)
-        sys.modules[self._name] = module
-        spec.loader.exec_module(module)
-        worker = getattr(module, "worker", None)
+        worker = getattr(self._load_script(), "worker", None)
         if not callable(worker):
             raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
         if makes_generator(worker):
@@ -191,6 +196,33 @@ class ScriptNamespace:
             raise ConfigError(f"{self._path}: {problem}; define worker(rank, world_size, torch)")
         found: Worker = worker
         return found
+
+    def _load_function(self, call: SpawnCall) -> Callable[..., object]:
+        """Load the script, and return the function of a call of ``mp.spawn``, in the script or in another module.
+
+        Raises:
+            ConfigError: when the module has no such function.
+        """
+        script = self._load_script()
+        module = script if call.module == MAIN else importlib.import_module(call.module)
+        found = getattr(module, call.name, None)
+        if not callable(found):
+            where = self._path if call.module == MAIN else f"module {call.module}"
+            raise ConfigError(f"{where}: defines no {call.name} when a rank loads it; define it at module level")
+        if makes_generator(found):
+            raise self._not_plain()
+        function: Callable[..., object] = found
+        return function
+
+    def _load_script(self) -> ModuleType:
+        """Run the script's top level, between :meth:`enter` and :meth:`leave`; return its module."""
+        spec = source_spec(self._name, self._path)
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__.setdefault("DPPolicy", DPPolicy)
+        sys.modules[self._name] = module
+        spec.loader.exec_module(module)
+        return module
 
     def _not_plain(self) -> ConfigError:
         return ConfigError(f"{self._path}: worker {NOT_PLAIN}")

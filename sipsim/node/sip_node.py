@@ -162,7 +162,7 @@ class SipNode(SyncClient):
             assert jobs is not None, "a chip without built-in jobs has a script"
             jobs.run(self.job, self.chip)
         else:
-            self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api)
+            self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api, self.job.spawn)
 
     def outcome(self) -> bytes:
         self.chip.close()

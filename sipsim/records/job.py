@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from sipsim.core.dtypes import DEFAULT_DTYPE
+from sipsim.records.spawn_call import SpawnCall
 
 Recording = Literal["data", "trace", "explain", "oplog", "records"]
 """Recordings of a rank in its artifact folder: ``data`` of a script's collectives, for the launcher's check; ``trace``
@@ -13,7 +14,8 @@ of sends and receives; spans (``explain``); ``oplog``. ``records``: the op log, 
 
 class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options common to a user's request and the job: either ``script`` (a path, or a module with ``as_module``) with
-    its ``script_args``, or a collective with its types and iterations.
+    its ``script_args``, or a collective with its types and iterations. ``spawn``: the call of a worker by
+    ``mp.spawn``; None for a script with ``worker(rank, world_size, torch)``.
     """
 
     dtype: str = DEFAULT_DTYPE
@@ -26,6 +28,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     script: str | None = None
     as_module: bool = False
     script_args: tuple[str, ...] = ()
+    spawn: SpawnCall | None = None
     records: tuple[Recording, ...] = ()
 
 
