@@ -126,7 +126,7 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     error = done.outcome.error
     assert error is not None
     assert (error.kind, done.outcome.exit_code) == ("LinkLoss", 3)
-    told = r"link (1\.E>2\.W|2\.W>1\.E) went down at 3us: \d+ packets were on it and lost, parts of \d+ \w+ of \d+ B"
+    told = r"link (1\.E>2\.W|2\.W>1\.E) went down at 3us and lost \d+ packets, parts of \d+ \w+ of \d+ B"
     assert re.match(told, error.message)
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")

@@ -295,7 +295,7 @@ def test_a_kind_that_cannot_be_is_refused(tmp_path: Path, kind: str, line: str) 
         ("Quitting", "sys.exit(0) was called at "),
         ("Vague", "; must be int ps (rank "),
         ("Late", ".5; must be int ps (rank "),
-        ("Losing", "is 1; a frame is no shorter than its payload (rank "),
+        ("Losing", "is 1; must be at least the payload's "),
     ],
 )
 def test_a_port_that_breaks_a_rule_ends_the_run(tmp_path: Path, kind: str, line: str) -> None:
