@@ -1,8 +1,8 @@
 """Fabric of a SIP: transfers are flows whose bytes wait at their source.
 
-The transfers of one source on one channel are a :class:`Train`; they follow each other. When its turn
-comes, a transfer is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last
-byte leaves the source, and ends one head latency later. The network itself stores no bytes.
+The transfers of one source on one channel are a :class:`Train`; they follow each other. When its turn comes, a transfer
+is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves the
+source, and ends one head latency later. The network itself stores no bytes.
 
 A flow that shares no edge needs one event, at its end; a later flow on the same edges compares times to see whether the
 earlier flow has left. A flow that shares an edge, or is followed in its train, has a second event when its last byte

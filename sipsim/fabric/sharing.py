@@ -29,7 +29,7 @@ _OPEN = -1
 
 
 class EdgeLoad:
-    """Load of an edge: the flows on it and, during a division, its remaining bandwidth.
+    """Load of an edge (a ``line`` in the code below): the flows on it and, during a division, its remaining bandwidth.
 
     ``flows``: each flow (:class:`Shared`) with its wire bytes on the edge. ``load``: the sum of the rates that the
     flows have at their own limits; the edge can delay a flow only if this is more than ``capacity`` (``is_tight``).

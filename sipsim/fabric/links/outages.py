@@ -205,7 +205,7 @@ def link_outages(sips: Sips, links: Sequence[SipLink]) -> list[tuple[Outage, ...
         Problem: for a port without a link, or outages of one link that overlap.
     """
     by_port = {link.near_end: link for link in links}
-    found: dict[str, list[Outage]] = {}
+    outages_at: dict[str, list[Outage]] = {}
     for number, entry in enumerate(sips.outages):
         link = by_port.get(entry.port)
         if link is None:
@@ -213,13 +213,13 @@ def link_outages(sips: Sips, links: Sequence[SipLink]) -> list[tuple[Outage, ...
             raise Problem((OUTAGES,), f"system.sips.outages[{number}].port: {what}")
         down_ps = us_to_ps(entry.at_us)
         outage = Outage(down_ps, down_ps + us_to_ps(entry.for_us))
-        for other in found.get(entry.port, ()):
+        for other in outages_at.get(entry.port, ()):
             if outage.down_ps < other.up_ps and other.down_ps < outage.up_ps:
                 what = f"link {link.name} is down {_text(other)} and {_text(outage)}; must not overlap"
                 raise Problem((OUTAGES,), f"system.sips.outages[{number}]: {what}")
         for end in (link.near_end, link.far_end):
-            found.setdefault(end, []).append(outage)
-    return [tuple(sorted(found.get(link.near_end, ()))) for link in links]
+            outages_at.setdefault(end, []).append(outage)
+    return [tuple(sorted(outages_at.get(link.near_end, ()))) for link in links]
 
 
 def _text(outage: Outage) -> str:

@@ -51,7 +51,7 @@ def link_params_fit_kind(resolved: Resolved) -> None:
         try:
             _ = {link_of_preset(resolved, name)}
         except TypeError as error:
-            what = f"{error}; must be a frozen class with parameters that are, such as a tuple in place of a list"
+            what = f"{error}; must be a frozen class with hashable parameters, such as a tuple in place of a list"
             raise refused(("links", name, "kind"), preset.kind, what) from None
 
 
