@@ -1,1 +1,1 @@
-"""Config files: schema (``schema``), strict reading (``load``, ``yaml``) and checks (``check``)."""
+"""Config files: their schema (``schema``), strict readers (``load``, ``yaml``) and checks of values (``check``)."""

@@ -1,8 +1,9 @@
 """Checks of config values: an error names the first value that does not fit, in one line with key path and allowed
 values.
 
-msgspec converts. If it fails, :func:`check` searches the same types for the first wrong value and its whole key path,
-as msgspec's message lacks the keys of dictionaries. Rules between values raise :class:`Problem`, too.
+msgspec converts the values. If that fails, :func:`check` searches for the first value that does not fit its type, and
+reports its whole key path; msgspec's message lacks the keys of dictionaries. Rules between values raise
+:class:`Problem`, too.
 """
 
 import json
@@ -26,8 +27,8 @@ Checked = TypeVar("Checked")
 
 
 class Problem(ConfigError):
-    """Error for a config value that does not fit; the text names its key. ``paths``: of the values that caused it.
-    ``lacks``: the struct whose required key is missing at the first path, if that is the error.
+    """Error for a config value that does not fit; the text names the value's key. ``paths``: key paths of the values
+    that caused the error. ``lacks``: the struct whose required key is missing at the first path, if that is the error.
     """
 
     def __init__(self, paths: tuple[Path, ...], text: str, lacks: type | None = None) -> None:
@@ -40,19 +41,19 @@ class Problem(ConfigError):
         return type(self), (self.paths, str(self), self.lacks), vars(self)
 
     def caused_by(self, path: Path) -> "Problem":
-        """Return this problem with another value that may have caused it."""
+        """Return this problem with ``path`` as a further possible cause."""
         return Problem((*self.paths, path), str(self), self.lacks)
 
 
 Rule = Callable[[Resolved], object]
-"""Rule between checked values: raises the first :class:`Problem` that it finds. Domains have them in ``rules.py``."""
+"""Rule between checked values: raises the first :class:`Problem` that it finds. Rules are in files ``rules.py``."""
 
 
 def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
     """Apply rules in order.
 
     Raises:
-        Problem: the first that a rule raises, or returns, as rules of earlier versions do.
+        Problem: the first problem that a rule raises, or returns, as rules of earlier versions do.
     """
     for rule in rules:
         problem = rule(resolved)
@@ -61,7 +62,7 @@ def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
 
 
 def refused(path: Path, value: object, what: str, *others: Path) -> Problem:
-    """Return the problem of the value at ``path``; values at ``others`` may have caused it."""
+    """Return the problem of the value at ``path``; the values at ``others`` may have caused it."""
     return Problem((path, *others), f"{dotted(path)} = {value}: {what}")
 
 
@@ -69,7 +70,7 @@ def check_registered(path: Path, name: str, registry: Registry[Any]) -> None:
     """Check that ``name``, the value at ``path``, is in the registry.
 
     Raises:
-        Problem: for an unknown name, with the nearest name and all known names.
+        Problem: for an unknown name; the message contains the nearest name and all registered names.
     """
     try:
         registry.get(name)
@@ -78,16 +79,16 @@ def check_registered(path: Path, name: str, registry: Registry[Any]) -> None:
 
 
 def no_power_of_two(value: int, when: str = "") -> str:
-    """Return the message for a value, 1 or more, that must be a power of two, ``when``; "" if it is one."""
+    """Return the message for a ``value`` of 1 or more that is no power of two, else ""; ``when``: the condition."""
     return f"must be a power of two{when}, such as {1 << value.bit_length() - 1}" if value & value - 1 else ""
 
 
 def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
     """Return a message such as ``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``."""
-    place = f" in {dotted(where)}" if where else ""
+    parent = f" in {dotted(where)}" if where else ""
     text = unknown_name("key", str(name), allowed)
     start = f"unknown key {str(name)!r}"
-    return f"{start}{place}{text.removeprefix(start)}"
+    return f"{start}{parent}{text.removeprefix(start)}"
 
 
 def dotted(path: Sequence[str | int]) -> str:
@@ -97,14 +98,14 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def value_at(values: Any, path: Path) -> Any:
-    """Return the value at a path of keys; None if there is none."""
+    """Return the value at a path of keys; None if the path does not exist."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
     return values
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: null and booleans as in YAML, at most 60 characters."""
+    """Return a value as text for a message: null and booleans as in YAML, at most 60 characters."""
     constants = {None: "null", True: "true", False: "false"}
     text = constants[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -128,7 +129,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./]*")
 
 
 def convert_part(value: Any, to: type[Checked], path: Path) -> Checked:
-    """Convert a value to ``to``; ``path`` is its key path.
+    """Return a value, at key path ``path``, converted to type ``to``.
 
     Raises:
         Problem: for the first value that does not fit.
@@ -141,7 +142,7 @@ def convert_part(value: Any, to: type[Checked], path: Path) -> Checked:
 
 
 def check(value: Any, kind: inspect.Type, path: Path) -> None:
-    """Check a value and all values in it, in the order of the schema's fields.
+    """Check a value at key path ``path`` and all values in it, in the order of the schema's fields.
 
     Raises:
         Problem: for the first value that does not fit ``kind``.
@@ -250,23 +251,23 @@ def _fits(value: Any, kind: inspect.Type) -> bool:
 
 
 def with_example(problem: Problem, values: dict[str, Any], shipped: dict[str, Any]) -> Problem:
-    """Return the problem of a missing key with an example of all keys missing there, as a flag to paste.
+    """Return the problem of a missing key with a ``--set`` flag that gives example values for all missing keys there.
 
-    ``values``: of the whole config; ``shipped``: of the default files. A config with the example is accepted.
+    ``values``: the whole config; ``shipped``: the default files' values. The check accepts a config with the example.
     """
     where = problem.paths[0][:-1] if problem.paths else ()
     if problem.lacks is None or not where or not all(isinstance(key, str) for key in where):
         return problem
-    # A kind that is set after its parameters drops them, so the example has both.
+    # A change of a kind drops the old parameters, so the example sets both.
     owner = where[:-1] if where[-1] == PARAMS else where
     kind = _kind_of(value_at(values, owner))
     beside = chain.from_iterable((value_at(each, owner[:-1]) or {}).values() for each in (values, shipped))
-    known = _values_by_key(each for each in beside if kind and _kind_of(each) == kind)
+    candidates = _values_by_key(each for each in beside if kind and _kind_of(each) == kind)
     for key, items in _values_by_key((values, shipped)).items():
-        known.setdefault(key, []).extend(each for each in items if not isinstance(each, dict))
+        candidates.setdefault(key, []).extend(each for each in items if not isinstance(each, dict))
     given = value_at(values, where)
     example: Any = {
-        field.encode_name: _example(field.encode_name, field.type, known)
+        field.encode_name: _example(field.encode_name, field.type, candidates)
         for field in inspect.type_info(problem.lacks).fields  # type: ignore[attr-defined]
         if field.required and not (isinstance(given, dict) and field.encode_name in given)
     }
@@ -281,35 +282,35 @@ def _kind_of(value: Any) -> Any:
 
 
 def _values_by_key(mappings: Iterable[Any]) -> dict[str, list[Any]]:
-    """Return all values in the mappings, at any depth, by their own key."""
-    found: dict[str, list[Any]] = {}
+    """Return all values in the mappings, at any depth, by their last key."""
+    values: dict[str, list[Any]] = {}
     for mapping in mappings:
         for key, item in mapping.items():
-            found.setdefault(key, []).append(item)
+            values.setdefault(key, []).append(item)
             if isinstance(item, dict):
                 for name, items in _values_by_key([item]).items():
-                    found.setdefault(name, []).extend(items)
-    return found
+                    values.setdefault(name, []).extend(items)
+    return values
 
 
-def _example(key: str, kind: inspect.Type, known: dict[str, list[Any]]) -> Any:
-    """Return a value that fits: one of the config's values of this key, or else the least one."""
-    candidates = [*known.get(key, ()), *_least(kind, known)]
-    return next((each for each in candidates if _fits(each, kind)), None)
+def _example(key: str, kind: inspect.Type, candidates: dict[str, list[Any]]) -> Any:
+    """Return the first value that fits ``kind``: from the ``candidates`` for ``key``, or else a default example."""
+    values = [*candidates.get(key, ()), *_defaults_of(kind, candidates)]
+    return next((value for value in values if _fits(value, kind)), None)
 
 
-def _least(kind: inspect.Type, known: dict[str, list[Any]]) -> Sequence[Any]:
-    """Return example values of a type."""
+def _defaults_of(kind: inspect.Type, candidates: dict[str, list[Any]]) -> Sequence[Any]:
+    """Return default example values of a type."""
     match kind:
         case inspect.StructType(fields=fields):
             required = [(field.encode_name, field.type) for field in fields if field.required]
-            return [{name: _example(name, each, known) for name, each in required}]
+            return [{name: _example(name, each, candidates) for name, each in required}]
         case inspect.DictType():
             return [{}]
         case inspect.UnionType(types=types):
-            return [_example("", types[0], known)]
+            return [_example("", types[0], candidates)]
         case inspect.TupleType(item_types=types):
-            return [[_example("", each, known) for each in types]]
+            return [[_example("", each, candidates) for each in types]]
         case inspect.VarTupleType():
             return [[]]
         case inspect.IntType() | inspect.FloatType():

@@ -1,6 +1,6 @@
-"""Config of a run: files and flags make one checked :class:`~sipsim.config.schema.Resolved`, or one line of error.
+"""Config of a run: makes one checked :class:`~sipsim.config.schema.Resolved` of files and flags, or one line of error.
 
-The order is: defaults, a variant of them, the user's files, which contain only differences, then flags.
+Later values replace earlier ones: the default files, a variant, the user's files with differences, then flags.
 """
 
 import os
@@ -36,26 +36,26 @@ from sipsim.core.registry import unknown_name
 
 CCL = "ccl"
 VARIANT = "AHBM_VARIANT"
-"""Environment variable with the variant of a run that names none."""
+"""Environment variable with the name of the variant for runs without ``--variant``."""
 MODULE = "module"
 ALGORITHMS = "algorithms"
 CHOOSES = (KIND, MODULE)
-"""Keys on which other keys of their mapping depend."""
+"""Keys on which other keys of the same mapping depend."""
 SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
-"""The section of each config file, by the file's stem."""
-_LONGEST_ORIGIN = 200
+"""Section type of each config file, by the file's stem."""
+_MAX_ORIGIN_LENGTH = 200
 _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
 
 Unused = Callable[[Resolved], Iterable[Problem]]
-"""Function that yields a problem for each value without effect; only values that differ from the default count."""
+"""Function that yields a problem for each value without effect. Problems of default values are dropped."""
 Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
-"""Yields paths and values that others imply."""
+"""Function that yields paths and values that other values imply."""
 
 
 class Document:
-    """All config values before the check, and the origin of each: a default file, a user's file or a flag.
+    """Config values before the check, and the origin of each: a default file, a user's file or a flag.
 
-    ``values``: under the top-level keys of all files. ``shipped``: the values of the default files alone.
+    ``values``: all values, by the top-level keys of all files. ``shipped``: the values of the default files alone.
     """
 
     def __init__(self) -> None:
@@ -77,22 +77,22 @@ class Document:
         self._default_origins = set(self._origins.values())
 
     def is_default(self, path: Path) -> bool:
-        """Whether the value at ``path`` is the default."""
+        """Whether the value at ``path`` equals the default."""
         return bool(value_at(self.values, path) == value_at(self._defaults, path))
 
     def changes(self) -> Iterator[Change]:
-        """Yield the values that differ from the default files, except implied ones."""
+        """Yield the values that differ from the default files, without implied values."""
         for path, value in _leaves(self.values, ()):
             default, origin = value_at(self.shipped, path), self.origin(path)
             if value != default and origin not in self._shipped_origins:
                 yield Change(path, value, default, origin)
 
     def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
-        """Set each value whose origin is a default; return whether there is one."""
-        own = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
-        for path, value in own:
+        """Set each of ``values`` whose old value is a default, not a user's; return whether any was set."""
+        changes = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
+        for path, value in changes:
             self._mapping_at(path[:-1], "")[path[-1]] = value
-        return bool(own)
+        return bool(changes)
 
     def merge(self, path: Path, value: Any, origin: str) -> None:
         """Set ``value`` at ``path``; a mapping is merged key by key, any other value replaces the old one.
@@ -114,7 +114,7 @@ class Document:
                 self.merge((*path, key), item, origin)
             return
         if path[-1] in CHOOSES and old != value:
-            self._drop_former(path, parent)
+            self._drop_dependent(path, parent)
         parent[path[-1]] = value
         if isinstance(old, dict):
             self._forget_below(path)
@@ -126,21 +126,22 @@ class Document:
         self._origins[(key,)] = origin
 
     def origin(self, *paths: Path) -> str:
-        """Return the origin that last set one of these values or a part; that of a mapping holds for its parts."""
+        """Return the origin that last set the value at one of ``paths``, a mapping around it, or a value below it."""
         owners = {owner for path in paths if (owner := self._owner(path)) is not None}
-        latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
-        return self._origins[latest[-1]] if latest else "config"
+        setters = [other for other in self._origins if other in owners or any(_below(other, path) for path in paths)]
+        return self._origins[setters[-1]] if setters else "config"
 
     def error(self, problem: Problem) -> ConfigError:
-        """Return the problem as one line that starts with its origin."""
+        """Return the problem as an error whose line starts with the origin of the wrong value."""
         return ConfigError(one_line(f"{self.origin(*problem.paths)}: {problem}"))
 
     def _owner(self, path: Path) -> Path | None:
+        """Return the longest prefix of a path, or the path itself, that has an origin."""
         prefixes = (path[:length] for length in range(len(path), 0, -1))
         return next((prefix for prefix in prefixes if prefix in self._origins), None)
 
-    def _drop_former(self, path: Path, parent: dict[Any, Any]) -> None:
-        """Drop the keys of ``parent`` that belong to the former value at ``path``."""
+    def _drop_dependent(self, path: Path, parent: dict[Any, Any]) -> None:
+        """Drop the keys of ``parent`` that depend on the old value at ``path``."""
         where = path[:-1]
         if path[-1] == KIND and PARAMS in parent:
             parent[PARAMS] = {}
@@ -152,26 +153,26 @@ class Document:
                     self._forget_below((*where, key))
 
     def _forget_below(self, path: Path) -> None:
-        for known in [known for known in self._origins if _below(known, path)]:
-            del self._origins[known]
+        for other in [other for other in self._origins if _below(other, path)]:
+            del self._origins[other]
 
     def _mapping_at(self, path: Path, origin: str) -> dict[Any, Any]:
         mapping: dict[Any, Any] = self.values
         for depth, key in enumerate(path, start=1):
             child = mapping.setdefault(key, {})
             if not isinstance(child, dict):
-                what = f"{dotted(path[:depth])} = {shown(child)}: must be a mapping to be set inside"
+                what = f"{dotted(path[:depth])} = {shown(child)}: must be a mapping, as a key below it is set"
                 raise ConfigError(one_line(f"{origin}: {what}"))
             mapping = child
         return mapping
 
 
-def _below(known: Path, path: Path) -> bool:
-    return known[: len(path)] == path
+def _below(other: Path, path: Path) -> bool:
+    return other[: len(path)] == path
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values that are no mappings, with their paths."""
+    """Yield path and value of each value that is no mapping."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(item, (*path, key))
@@ -196,12 +197,12 @@ class Override(NamedTuple):
 
 
 def parse_set(text: str) -> Override:
-    """Parse ``key.path=value``, the value in YAML: ``system.sips.count=4``, ``system.sips.shape=[3,2]``.
+    """Return the override in a ``--set`` argument: a key path and a YAML value, ``system.sips.shape=[3,2]``.
 
     Raises:
         ConfigError: for a text without ``=``, or a value that is not YAML.
     """
-    origin = one_line(f"--set {text}")[:_LONGEST_ORIGIN]
+    origin = one_line(f"--set {text}")[:_MAX_ORIGIN_LENGTH]
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"{origin}: write --set key.path=value, such as --set system.sips.count=4")
@@ -212,23 +213,23 @@ def parse_set(text: str) -> Override:
 
 
 def apply(document: Document, override: Override) -> None:
-    """Set one value; a mapping is merged key by key, as for a file.
+    """Apply an override to a document; a mapping is merged key by key, as for a file.
 
-    The value is checked later. The types of :class:`Resolved` decide which paths exist; the check decides whether the
-    value fits, and its message names the flag.
+    The types of :class:`Resolved` decide which paths exist. The value is checked later, by :func:`convert` and rules.
 
     Raises:
-        ConfigError: for a path that no config file has, with the nearest valid key.
+        ConfigError: for a path that no config file has, with the nearest valid key; for an empty mapping.
     """
     keys = tuple(override.path.split("."))
     kind = _kind_at(document.values, keys, override.origin)
     if override.value == {} and value_at(document.values, keys):
-        what = "sets nothing: a mapping is merged into the existing one; set its keys"
+        what = "sets nothing, as a mapping is merged into the existing one; set single keys"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
-    document.merge(keys, _spelled_out(deepcopy(override.value), kind), override.origin)
+    document.merge(keys, _as_pair(deepcopy(override.value), kind), override.origin)
 
 
 def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> inspect.Type:
+    """Return the type of the value at a path, or raise ``ConfigError`` if no config file has the path."""
     kind: inspect.Type | None = None
     node: Any = values
     for depth, key in enumerate(keys):
@@ -239,7 +240,7 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
         if key not in allowed:
             what = unknown_key(where, key, list(allowed))
             if where and not allowed:
-                what = f"{dotted(where)} is one value; nothing can be set inside it"
+                what = f"{dotted(where)} has no keys; set {dotted(where)} as a whole"
             raise ConfigError(one_line(f"{origin}: {what}"))
         kind = allowed[key]
         node = node.get(key) if isinstance(node, dict) else None
@@ -248,8 +249,8 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
 
 
 def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type] | None:
-    """Return the keys below ``kind`` and their types; ``new`` may be added if names are free. None if any key is
-    allowed: in the parameters of a link, which its kind checks.
+    """Return the keys below ``kind`` and their types, with ``new`` if names are free. None if any key is allowed, as in
+    the parameters of a link, which the link kind checks.
     """
     match kind:
         case None:
@@ -269,10 +270,10 @@ def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, 
 
 @cache
 def _top_level() -> dict[str, inspect.Type]:
-    found: dict[str, inspect.Type] = {}
+    keys: dict[str, inspect.Type] = {}
     for section in _fields(inspect.type_info(Resolved)).values():
-        found.update(_fields(section))
-    return found
+        keys.update(_fields(section))
+    return keys
 
 
 def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
@@ -280,8 +281,8 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
     return {field.encode_name: field.type for field in kind.fields}
 
 
-def _spelled_out(value: Any, kind: inspect.Type) -> Any:
-    """Return ``3x2`` as ``[3, 2]`` if a pair is expected."""
+def _as_pair(value: Any, kind: inspect.Type) -> Any:
+    """Return ``3x2`` as ``[3, 2]`` if ``kind`` is a pair; any other value unchanged."""
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     pair = _PAIR.fullmatch(value) if isinstance(value, str) else None
     if pair and any(isinstance(option, inspect.TupleType) for option in options):
@@ -298,12 +299,12 @@ def load(
     unused: Unused = lambda _resolved: (),
     implied: Sequence[Implied] = (),
 ) -> Resolved:
-    """Return the config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then
-    ``overrides``.
+    """Return the config of a run: the default files, with the variant, ``config``, ``ccl`` and ``overrides`` merged
+    over them in this order.
 
-    ``rules`` are applied in order to the checked values; each may rely on earlier ones, and so may ``unused``.
-    ``implied``, in order: functions from values that no rule has seen to values that replace defaults, but no user's
-    values. ``variant``: a name of :func:`variants`; None: that of the environment, if it names one.
+    ``rules`` are applied in order to values that fit the schema; each rule, and ``unused`` after them, may rely on
+    earlier rules. ``implied``: applied in order before the rules; their values replace defaults, but not users' values.
+    ``variant``: a name of :func:`variants`; if None, the name in the environment variable :data:`VARIANT`, if set.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
@@ -318,8 +319,8 @@ def load(
         apply(document, override)
     try:
         resolved = convert(document)
-        for each in implied:
-            if document.imply(each(resolved)):
+        for function in implied:
+            if document.imply(function(resolved)):
                 resolved = convert(document)
         apply_rules(rules, resolved)
         for problem in unused(resolved):
@@ -332,10 +333,10 @@ def load(
 
 
 def convert(document: Document) -> Resolved:
-    """Convert the document to checked structs.
+    """Return the document converted to structs of the schema.
 
     Raises:
-        Problem: for the first value that the schema refuses.
+        Problem: for the first value that does not fit the schema.
     """
     raw = {
         stem: {key: document.values[key] for key in section.__struct_fields__ if key in document.values}
@@ -350,14 +351,14 @@ def convert(document: Document) -> Resolved:
 
 
 def default_dir() -> File:
-    """Return the folder of the default files: inside the package if installed, beside it in a checkout."""
+    """Return the folder of the default files: inside an installed package, beside the package in a checkout."""
     package = File(sipsim.__file__).parent
     packaged = package / "_configs"
     return packaged if packaged.is_dir() else package.parent / "configs"
 
 
 def variants() -> dict[str, File]:
-    """Return the files of all variants, by name: the folder ``variants`` beside the default files.
+    """Return the files of all variants, by name, from the folder ``variants`` in :func:`default_dir`.
 
     A variant may change keys of all default files.
     """
@@ -365,7 +366,7 @@ def variants() -> dict[str, File]:
 
 
 def _defaults(variant: str | None = None) -> Document:
-    """Read the default files, and merge the variant over them."""
+    """Return a document of the default files with the variant merged over them."""
     document = Document()
     for stem in SECTION_FILES:
         path = default_dir() / f"{stem}.yaml"
@@ -374,12 +375,12 @@ def _defaults(variant: str | None = None) -> Document:
         for key in keys:
             document.expect(key, shown_path(path))
     document.end_shipped()
-    chosen = os.environ.get(VARIANT) if variant is None else variant
-    if chosen:
-        known, origin = variants(), VARIANT if variant is None else "--variant"
-        if chosen not in known:
-            raise ConfigError(one_line(f"{origin} {chosen}: {unknown_name('variant', chosen, known)}"))
-        _merge_file(document, known[chosen], _keys_of(SECTION_FILES))
+    name = os.environ.get(VARIANT) if variant is None else variant
+    if name:
+        files, origin = variants(), VARIANT if variant is None else "--variant"
+        if name not in files:
+            raise ConfigError(one_line(f"{origin} {name}: {unknown_name('variant', name, files)}"))
+        _merge_file(document, files[name], _keys_of(SECTION_FILES))
     return document
 
 
@@ -396,10 +397,10 @@ def _read(path: File, keys: list[str]) -> dict[str, Any]:
 
 
 def _misplaced(key: str, keys: list[str]) -> str:
-    home = next((stem for stem in SECTION_FILES if key in _keys_of([stem])), None)
-    if home is None:
+    owner = next((stem for stem in SECTION_FILES if key in _keys_of([stem])), None)
+    if owner is None:
         return unknown_key((), key, keys)
-    return f"key {key!r} belongs to {home}.yaml; give it with {'--ccl' if home == CCL else '--config'}"
+    return f"key {key!r} belongs to {owner}.yaml; give the key in a file for {'--ccl' if owner == CCL else '--config'}"
 
 
 def _keys_of(stems: Iterable[str]) -> list[str]:

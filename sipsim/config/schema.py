@@ -1,8 +1,8 @@
-"""Schema of the config files, one frozen struct per section, and the record of which changed keys a run reads.
+"""Schema of the config files, one frozen struct per section, and a record of the changed keys that a run reads.
 
 Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes per second, ``_bytes`` bytes,
-``_KiB`` 2**10 bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source. The schema itself
-has no defaults, except ``None`` and empty for optional keys.
+``_KiB`` 2**10 bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source. Only optional keys
+have defaults in the schema, most of them ``None`` or empty.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,42 +18,42 @@ NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Mapping in a config file whose keys are exactly the fields.
+    """Section of a config file: a mapping whose keys are exactly the fields.
 
-    ``for_readers``: keys that inform people, and have no effect on a run.
+    ``for_readers``: keys that inform people and have no effect on a run.
     """
 
     for_readers: ClassVar[tuple[str, ...]] = ()
 
 
 def field_types(section: type[Section]) -> dict[str, Any]:
-    """Return the type of each key, in order."""
+    """Return the type of each key of a section, in the order of its fields."""
     hints = get_type_hints(section, include_extras=True)
     return {key: hints[key] for key in section.__struct_fields__}
 
 
 class NoParams(Section, frozen=True):
-    """Parameters of a kind without parameters."""
+    """Empty parameters, for kinds that have none."""
 
 
-# --- components.yaml: what each part costs ----------------------------------------------------------
+# --- components.yaml: delays, bandwidths and sizes of parts -----------------------------------------
 
 
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
-"""A positive number, such as a bandwidth in GB/s: at least one byte per second."""
+"""Positive number, such as a bandwidth in GB/s: at least one byte per second."""
 QueueDepth = Annotated[int, Meta(ge=1, le=65536)]
 FlitBytes = Annotated[int, Meta(ge=2, le=4096)]
 FlitOverhead = Annotated[int, Meta(ge=0, le=4095)]
 
 
 class Wire(Section, frozen=True):
-    """``wire``: delay of every wire, per millimetre."""
+    """``wire``: the delay of every wire per millimetre."""
 
     ns_per_mm: NonNegative
 
 
 class Node(Section, frozen=True):
-    """Part on a route: a fixed cost for a transfer's head, and the bandwidth of the edges into and out of it."""
+    """Part on a route: the fixed delay of a transfer's head, and the bandwidth of the edges to and from the part."""
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
@@ -62,8 +62,8 @@ class Node(Section, frozen=True):
 class RouterCost(Node, frozen=True, omit_defaults=True):
     """``router``: a node with input buffers.
 
-    ``buffer_packets``: per virtual channel at each input of every node on routes, ``null``: no limit. ``packet_bytes``:
-    the most bytes of a packet, ``null``: a chunk of the arbitration. Digests contain these keys only if given.
+    ``buffer_packets``: depth per virtual channel at each input of every node on routes; no limit if ``null``.
+    ``packet_bytes``: maximum bytes of a packet; a chunk if ``null``. Digests contain these keys only if given.
     """
 
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
@@ -71,9 +71,9 @@ class RouterCost(Node, frozen=True, omit_defaults=True):
 
 
 class UciePort(Section, frozen=True):
-    """``ucie_port``: the crossing between two cubes; each of its ports takes half (``sipsim.fabric.links.ucie``).
+    """``ucie_port``: the crossing between two cubes, half of it in each port (``sipsim.fabric.links.ucie``).
 
-    ``flit_bytes``: null: payloads without flits.
+    ``flit_bytes``: size of a flit; payloads are sent without flits if ``null``.
     """
 
     fdi_to_fdi_ns: NonNegative
@@ -85,7 +85,7 @@ class UciePort(Section, frozen=True):
 class IoPortCost(Node, frozen=True, omit_defaults=True):
     """``io_port``: a node with a receive buffer for its link.
 
-    ``buffer_packets``: per virtual channel, in packets of the routers' buffers, ``null``: no limit.
+    ``buffer_packets``: depth per virtual channel, in packets of ``router.packet_bytes``; no limit if ``null``.
     """
 
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
@@ -94,8 +94,8 @@ class IoPortCost(Node, frozen=True, omit_defaults=True):
 class MemoryCost(Node, frozen=True, omit_defaults=True):
     """Memory at a port: a node with access times.
 
-    ``kind`` is a memory kind, ``null``: fixed latencies; ``params`` is checked by that kind's own struct. Digests
-    contain these keys only if given.
+    ``kind``: the memory kind, whose struct checks ``params``; the latencies are fixed if ``null``. Digests contain
+    these two keys only if given.
     """
 
     read_latency_ns: NonNegative
@@ -105,7 +105,7 @@ class MemoryCost(Node, frozen=True, omit_defaults=True):
 
 
 class TcmCost(Section, frozen=True, omit_defaults=True):
-    """Memory of a PE: access times only, since the PE reaches it without the fabric. See ``MemoryCost``."""
+    """Memory of a PE: only access times, as the PE uses it without the fabric. Keys are as in ``MemoryCost``."""
 
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
@@ -116,7 +116,7 @@ class TcmCost(Section, frozen=True, omit_defaults=True):
 class TcmLayout(Section, frozen=True):
     """Regions of a TCM (ADR-0023 D20), in MiB from the bottom: kernel memory, IPCQ receive rings, scratch.
 
-    ``handles_take_room``: the handles of a kernel are in kernel memory and may fill it.
+    ``handles_take_room``: whether handles use bytes of kernel memory, which they can fill.
     """
 
     kernel_MiB: Annotated[int, Meta(ge=1, le=1024)]
@@ -131,7 +131,7 @@ Outstanding = Annotated[int, Meta(ge=1, le=256)]
 class PeDma(Node, frozen=True, omit_defaults=True):
     """``pe_dma``: a node with the sizes of its read commands and write acknowledgements.
 
-    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are under way. Digests omit their defaults.
+    ``outstanding_loads``, ``outstanding_stores``: maximum number under way per kernel. Digests omit the defaults.
     """
 
     command_bytes: PositiveInt
@@ -143,7 +143,7 @@ class PeDma(Node, frozen=True, omit_defaults=True):
 class PeMmu(Section, frozen=True):
     """``pe_mmu``: pages, entries of the TLB, and the time of a page walk; see ``sipsim.chips.ahbm.memory.mmu``.
 
-    ``virtual_rings``: queue pairs also have the virtual address of the peer's ring, and sends use the TLB.
+    ``virtual_rings``: whether queue pairs also have the virtual address of the peer's ring, so that sends use the TLB.
     """
 
     page_KiB: Annotated[int, Meta(ge=4, le=2**20)]
@@ -153,7 +153,7 @@ class PeMmu(Section, frozen=True):
 
 
 class PeIpcq(Section, frozen=True):
-    """``pe_ipcq``: its overhead per send and per credit."""
+    """``pe_ipcq``: the overhead per send and per credit."""
 
     overhead_ns: NonNegative
 
@@ -167,13 +167,13 @@ class PeCpu(Section, frozen=True):
 
 
 class PeScheduler(Section, frozen=True):
-    """``pe_scheduler``: places in the queue of each engine; ``null``: no queue, every command starts when issued."""
+    """``pe_scheduler``: depth of each engine's queue; if ``null``, every command starts when it is issued."""
 
     queue_depth: QueueDepth | None
 
 
 class PeMath(Section, frozen=True):
-    """``pe_math``: start-up of an operation, and bandwidth over its widest operand or result.
+    """``pe_math``: start-up time of an operation, and bandwidth for the bytes of its widest operand or result.
 
     ``special_factor``: the factor by which special functions take longer for the same bytes.
     """
@@ -186,10 +186,10 @@ class PeMath(Section, frozen=True):
 class PeGemm(Section, frozen=True):
     """``pe_gemm``: a systolic array and its buffers; see ``sipsim.chips.ahbm.gemm``.
 
-    ``accumulators``: folds that take turns. ``buffer_KiB``: of the TCM, for a command's operands and outputs;
-    ``chunk_bytes``: least bytes of a row of their pieces. At most ``outstanding_loads`` and ``outstanding_stores`` of
-    these pieces are under way at a time; beside loads and stores of the kernel, a new load is at most ``shared_KiB``
-    behind the first.
+    ``accumulators``: folds that take turns. ``buffer_KiB``: bytes of the TCM for a command's operands and outputs,
+    which are moved in pieces; ``chunk_bytes``: least bytes of a row of a piece. ``outstanding_loads``,
+    ``outstanding_stores``: maximum number of pieces under way. ``shared_KiB``: while the kernel has loads or stores
+    under way, a new load is at most this far behind the first.
     """
 
     rows: Annotated[int, Meta(ge=1, le=1024)]
@@ -205,7 +205,7 @@ class PeGemm(Section, frozen=True):
 
 
 class PeFetchStore(Section, frozen=True):
-    """``pe_fetch_store``: start-up of a move between the TCM and the engines, which takes the TCM's ports."""
+    """``pe_fetch_store``: start-up time of a move between the TCM and the engines; a move uses the TCM's ports."""
 
     overhead_ns: NonNegative
 
@@ -213,7 +213,7 @@ class PeFetchStore(Section, frozen=True):
 class IoCpu(Section, frozen=True):
     """``io_cpu``: a node at the edge of the SIP, at the first router of ``cube``.
 
-    It takes ``launch_ns`` per launch and ``gather_ns`` per answer of a cube, one after the other.
+    ``launch_ns``, ``gather_ns``: time per launch and per answer of a cube, which it processes in order.
     """
 
     cube: Index
@@ -226,7 +226,7 @@ class IoCpu(Section, frozen=True):
 class MCpu(Node, frozen=True):
     """``m_cpu``: a node of every cube, at its first router.
 
-    It takes ``dispatch_ns`` per message to a PE and ``gather_ns`` per answer of a PE, one after the other.
+    ``dispatch_ns``, ``gather_ns``: time per message to a PE and per answer of a PE, which it processes in order.
     """
 
     dispatch_ns: NonNegative
@@ -236,10 +236,10 @@ class MCpu(Node, frozen=True):
 class Launch(Section, frozen=True):
     """``launch``: the path of a launch from the host to the PEs and back.
 
-    ``host_latency_ns``: from the host to IO_CPU, and the same back. The sizes are of a message to an M_CPU, to a PE,
-    and of an answer. ``start_margin_ns``: from IO_CPU's stamp to the start time in it; ``null``: the most time that the
-    messages need without other traffic. ``start_skew_ns``: by rank, the delay of its launches at the host; other ranks
-    have a delay drawn from the seed, at most ``max_start_skew_ns``.
+    ``host_latency_ns``: time from the host to IO_CPU, and back. ``cube_bytes``, ``pe_bytes``, ``done_bytes``: sizes of
+    a message to an M_CPU, to a PE, and of an answer. ``start_margin_ns``: time from IO_CPU's sending to the start time;
+    the longest time that a message needs without other traffic if ``null``. ``start_skew_ns``: by rank, the delay of
+    launches at the host; delays of other ranks are drawn from the seed, at most ``max_start_skew_ns``.
     """
 
     host_latency_ns: NonNegative
@@ -253,9 +253,9 @@ class Launch(Section, frozen=True):
 
 
 class ComponentsFile(Section, frozen=True, omit_defaults=True):
-    """Keys of ``components.yaml``. ``parts``: by node kind, the parameters of a part without a section of its own.
+    """Keys of ``components.yaml``. ``parts``: by node kind, the parameters of users' parts, which have no section.
 
-    ``pe_mmu``: ``null``: none. With ``launch: null``, kernels start when the host launches them.
+    PEs have no MMU if ``pe_mmu`` is ``null``. Kernels start when the host launches them if ``launch`` is ``null``.
     """
 
     wire: Wire
@@ -280,7 +280,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     pe_mmu: PeMmu | None = None
 
 
-# --- which of the keys that a user has changed are read -----------------------------------------------
+# --- record of the changed keys that a run reads ------------------------------------------------------
 
 
 Path = tuple[str, ...]
@@ -290,7 +290,7 @@ _NOTED, _READS = "noted_reads", "reads_of_run"
 
 
 class Change(NamedTuple):
-    """Value that a user has changed: from ``default``, by the file or flag ``origin``."""
+    """Change of a value by a user: ``default`` is the old value, ``origin`` the file or flag that changed it."""
 
     path: Path
     value: Any
@@ -299,14 +299,14 @@ class Change(NamedTuple):
 
 
 class Reads:
-    """Record of the values at ``paths`` that were ``seen`` so far, while ``is_counting``. ``changes``: the values.
+    """Record of which changed values (``paths``, ``changes``) a run has read (``seen``) while ``is_counting``.
 
-    A key that nothing reads has no effect. A section with changed keys is replaced by one of a class that notes reads
-    of just these; all others are as fast as before. Reads that only check, describe or hash a config do not count. A
-    part needs no code for this, as long as it reads a key where it takes effect: when the part is made, at its first
-    use, or later.
+    A changed key that the run never reads has no effect. A section with changed keys is replaced by a section whose
+    class notes reads of these keys; other sections stay as fast as before. Reads that only check, describe or hash a
+    config do not count. A part needs no code for this if it reads a key where the key takes effect: when the part is
+    made, at its first use, or later.
 
-    ``for_readers``: the changed keys that inform people, and have no effect on a run.
+    ``for_readers``: the changed keys that inform people and have no effect on a run.
     """
 
     def __init__(self, paths: Sequence[Path] = (), changes: Sequence[Change] = ()) -> None:
@@ -319,7 +319,7 @@ class Reads:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Context in which reads do not count."""
+        """Return a context manager during which reads do not count."""
         before, self.is_counting = self.is_counting, False
         try:
             yield
@@ -327,11 +327,11 @@ class Reads:
             self.is_counting = before
 
     def watched(self, section: AnySection, where: Path = ()) -> AnySection:
-        """Return the section at path ``where`` as one that notes reads."""
+        """Return a copy of the section at path ``where`` that notes reads of changed keys."""
         below = [(*where, key) for key in section.__struct_fields__]
         inside = [path for path in self.paths if path[: len(where) + 1] in below]
-        made: AnySection = self._watched(section, inside, len(where))
-        return made
+        watched: AnySection = self._watched(section, inside, len(where))
+        return watched
 
     def _watched(self, value: Any, paths: list[Path], depth: int) -> Any:
         by_key: dict[str, list[Path]] = {}
@@ -339,29 +339,30 @@ class Reads:
         for path in paths:
             if path[depth] in values:
                 by_key.setdefault(path[depth], []).append(path)
-        for key, some in by_key.items():
+        for key, key_paths in by_key.items():
             if isinstance(value, Section) and key in value.for_readers:
-                self.for_readers.update(some)
-            elif _holds_sections(values[key]) and all(len(path) > depth + 1 for path in some):
-                values[key] = self._watched(values[key], some, depth + 1)
+                self.for_readers.update(key_paths)
+            elif _holds_sections(values[key]) and all(len(path) > depth + 1 for path in key_paths):
+                values[key] = self._watched(values[key], key_paths, depth + 1)
             else:
-                noted[key] = tuple(some)
+                noted[key] = tuple(key_paths)
         return self.noting(type(value), noted)(**values) if isinstance(value, Section) else values
 
     def noting(self, kind: type[AnySection], noted: Mapping[str, tuple[Path, ...]]) -> type[AnySection]:
-        """Return the class of sections that note reads of these keys, always the same; encoders read none.
+        """Return the subclass of ``kind`` that notes reads of the keys in ``noted``, except reads by encoders.
 
-        ``noted``: by key, the paths of changed values there; a value with keys may have several.
+        ``noted``: by key, the paths of changed values at the key; a mapping may contain several.
         """
         if not noted:
             return kind
-        known = kind, tuple(noted.items())
-        if known not in self._classes:
-            own = {_NOTED: noted, _READS: self, **{key: self._note(kind, key, noted[key]) for key in noted}}
-            self._classes[known] = subclass(kind, own)
-        return cast("type[AnySection]", self._classes[known])
+        cache_key = kind, tuple(noted.items())
+        if cache_key not in self._classes:
+            properties = {key: self._note(kind, key, noted[key]) for key in noted}
+            self._classes[cache_key] = subclass(kind, {_NOTED: noted, _READS: self, **properties})
+        return cast("type[AnySection]", self._classes[cache_key])
 
     def _note(self, kind: type[Section], key: str, paths: tuple[Path, ...]) -> property:
+        """Return a property that reads a key and notes the read of ``paths``."""
         field = getattr(kind, key)
 
         def read(section: Section) -> Any:
@@ -373,7 +374,7 @@ class Reads:
 
 
 def merged(kind: type[AnySection], owners: Mapping[str, Section]) -> AnySection:
-    """Return a section whose values are those of others, by key. A read of it counts as a read of the owner."""
+    """Return a section with each value from the section in ``owners``; a read counts as a read of that section."""
     values_of = {id(owner): asdict(owner) for owner in owners.values()}
     values = {key: values_of[id(owner)][key] for key, owner in owners.items()}
     noting = {key: owner for key, owner in owners.items() if key in getattr(owner, _NOTED, ())}
@@ -387,14 +388,14 @@ def _holds_sections(value: Any) -> bool:
     return isinstance(value, Section) or (isinstance(value, dict) and any(map(_holds_sections, value.values())))
 
 
-def subclass(kind: type[AnySection], own: Mapping[str, Any]) -> type[AnySection]:
-    """Return a class with the same fields and name, and the attributes ``own``."""
+def subclass(kind: type[AnySection], attributes: Mapping[str, Any]) -> type[AnySection]:
+    """Return a subclass with the same fields and name, and further ``attributes``."""
     meta: Any = type(kind)
-    made: type[AnySection] = meta(kind.__name__, (kind,), {"__module__": kind.__module__, **own})
-    return made
+    new_class: type[AnySection] = meta(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes})
+    return new_class
 
 
-# --- the types of the keys below ----------------------------------------------------------------------
+# --- types of keys in the sections below --------------------------------------------------------------
 
 
 Count = Annotated[int, Meta(ge=1, le=2048)]
@@ -420,14 +421,14 @@ Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
 class Mesh(Section, frozen=True):
-    """Grid, ``w`` columns wide (W to E) and ``h`` rows high (N to S)."""
+    """Grid of ``w`` columns (W to E) and ``h`` rows (N to S)."""
 
     w: Annotated[int, Meta(ge=1, le=64)]
     h: Annotated[int, Meta(ge=1, le=64)]
 
 
 class CustomLink(Section, frozen=True):
-    """Edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: its own preset."""
+    """Edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: the preset of this edge."""
 
     a: Index
     a_port: str
@@ -437,7 +438,7 @@ class CustomLink(Section, frozen=True):
 
 
 class LinkOutage(Section, frozen=True):
-    """Outage of the link at a port, such as ``0.E``, in both directions; it ends ``for_us`` later, retrained."""
+    """Outage of the link at a port, such as ``0.E``, in both directions; the link resumes ``for_us`` later."""
 
     port: str
     at_us: OutageTime
@@ -447,9 +448,9 @@ class LinkOutage(Section, frozen=True):
 class Sips(Section, frozen=True):
     """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
 
-    ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
-    ``num_links``: links between two neighbours, for topologies that have a choice; null: one. ``outages``: of links,
-    each named by a port at one end.
+    ``links``: presets of single links, both directions, by a port at one end: ``{"0.E": ethernet_100g}``.
+    ``num_links``: links between two neighbours, for topologies that have a choice; one if ``null``. ``outages``:
+    outages of links, each named by a port at one end.
     """
 
     count: Count
@@ -463,8 +464,8 @@ class Sips(Section, frozen=True):
 
 
 class SystemSection(Section, frozen=True):
-    """``system``: the kind of chip of every SIP, and the SIPs. ``chip_params``: checked by the kind's own struct; empty
-    for ``ahbm``, which has sections of its own.
+    """``system``: the chip kind of all SIPs, and the SIPs. ``chip_params``: parameters that the chip kind's struct
+    checks; empty for ``ahbm``, which has separate sections.
     """
 
     chip: str
@@ -473,7 +474,7 @@ class SystemSection(Section, frozen=True):
 
 
 class SipPorts(Section, frozen=True):
-    """Cube of each IO port of a SIP; ``null``: the middle of that side of the mesh."""
+    """Cube of each IO port of a SIP; the middle cube of that side of the mesh if ``null``."""
 
     E: Index | None = None
     W: Index | None = None
@@ -482,7 +483,7 @@ class SipPorts(Section, frozen=True):
 
 
 class SipSection(Section, frozen=True):
-    """``sip``: the cubes of one SIP, and the places of its ports."""
+    """``sip``: the mesh of cubes of one SIP, and the positions of its ports."""
 
     cube_mesh: Mesh
     cube_gap_mm: NonNegative
@@ -491,7 +492,7 @@ class SipSection(Section, frozen=True):
 
 
 class CubeNoc(Section, frozen=True):
-    """Mesh of routers, PE ``i`` on router ``i`` (row by row); every distance in millimetres of wire."""
+    """Mesh of routers in a cube, numbered row by row; PE ``i`` is at router ``i``. Distances are lengths of wire."""
 
     routers: Mesh
     router_pitch_mm: NonNegative
@@ -522,7 +523,7 @@ class TopologyFile(Section, frozen=True):
 
 
 class IpcqKnobs(Section, frozen=True):
-    """IPCQ settings (ADR-0023 D11); an algorithm's entry overrides ``defaults`` key by key."""
+    """IPCQ settings (ADR-0023 D11); an algorithm's entry overrides those of ``defaults`` key by key."""
 
     buffer_kind: BufferKind
     backpressure: Backpressure
@@ -545,9 +546,9 @@ class IpcqKnobs(Section, frozen=True):
 
 
 class CclDefaults(IpcqKnobs, frozen=True):
-    """``defaults``: the algorithm that runs, and the settings from which every algorithm starts.
+    """``defaults``: the algorithm that runs, and the default settings of all algorithms.
 
-    ``all_reduce``: the meaning of a script's ``all_reduce`` of a tensor with one row per cube.
+    ``all_reduce``: the collective by which scripts' ``all_reduce`` sums a tensor with one row per cube.
     """
 
     algorithm: str
@@ -561,8 +562,8 @@ class CclDefaults(IpcqKnobs, frozen=True):
 class AlgorithmOwn(Section, frozen=True):
     """Keys that only an entry of ``algorithms`` has: the module and its wiring.
 
-    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one per ``rank_per``;
-    ``opposites`` are pairs of directions besides E/W, N/S and their ``global_`` forms.
+    ``topology``: the neighbour table; ``world_size``: the number of ranks of the wiring, one per ``rank_per``;
+    ``opposites``: pairs of opposite directions besides E/W, N/S and their ``global_`` forms.
     """
 
     module: str
@@ -582,7 +583,7 @@ else:
         [(name, kind | None, None) for name, kind in field_types(IpcqKnobs).items()],
         bases=(AlgorithmOwn,),
         namespace={
-            "__doc__": "One entry of ``algorithms``: its own keys, and overrides of ``defaults``.",
+            "__doc__": "Entry of ``algorithms``: the keys of ``AlgorithmOwn``, and overrides of ``defaults``.",
         },
         module=__name__,
         frozen=True,
@@ -592,7 +593,7 @@ else:
 
 
 OF_MODULE = frozenset(field.name for field in fields(AlgorithmEntry) if not field.required)
-"""Optional keys of an entry of ``algorithms``: their meaning depends on the module."""
+"""Optional keys of an entry of ``algorithms``; their meaning depends on the entry's module."""
 
 
 class CclFile(Section, frozen=True):
@@ -606,7 +607,7 @@ class CclFile(Section, frozen=True):
 
 
 class LinkPreset(Section, frozen=True):
-    """Named parameter set of one link kind; ``params`` is checked by that kind's own struct."""
+    """Named parameter set of a link kind; the kind's struct checks ``params``."""
 
     kind: str
     source: str
@@ -622,9 +623,9 @@ class LinksFile(Section, frozen=True):
 
 
 class Resolved(Section, frozen=True):
-    """Config of a run: all four files after overrides. Every process reads it; the digest covers it.
+    """Config of a run: all four files after overrides. Every process has the same config; the digest covers it.
 
-    ``reads``: the user's changes that were read.
+    ``reads``: the record of the user's changes that the run has read.
     """
 
     topology: TopologyFile
@@ -635,7 +636,7 @@ class Resolved(Section, frozen=True):
     reads: ClassVar[Reads] = Reads()
 
     def watched(self, paths: Sequence[Path], changes: Sequence[Change] = ()) -> "Resolved":
-        """Return this config, with ``reads`` of its own for the values at ``paths``."""
+        """Return a copy of this config with a new record of reads of the values at ``paths``."""
         reads = Reads(paths, changes)
         kind = subclass(Resolved, {"reads": reads})
         return kind(**{stem: reads.watched(section) for stem, section in asdict(self).items()})

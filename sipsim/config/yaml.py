@@ -1,8 +1,8 @@
 """Strict reader of a subset of YAML: mappings, lists and plain scalars.
 
-It refuses duplicate keys, anchors and aliases, tags, several documents, deep nesting and large files. Scalars follow
-YAML 1.2's core schema, so ``no`` is text and ``1e3`` a number. It works on parser events, so that limits apply before
-memory is allocated.
+The reader refuses duplicate keys, anchors and aliases, tags, several documents, deep nesting and large files. Scalars
+follow YAML 1.2's core schema, so ``no`` is text and ``1e3`` a number. The reader works on parser events, so that limits
+apply before memory is allocated.
 """
 
 import re
@@ -35,7 +35,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class YamlMistake(Exception):
-    """Error in a text: the reason, and the line (from 1)."""
+    """Error in a YAML text: the reason, and the number of the line, from 1."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -56,7 +56,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except YamlMistake as mistake:
         raise ConfigError(f"{shown}:{mistake.line}: {one_line(mistake.what)}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{shown}:1: the file must hold a mapping of keys to values")
+        raise ConfigError(f"{shown}:1: the file must contain a mapping of keys to values")
     return value
 
 
@@ -81,7 +81,7 @@ def parse_text(text: str) -> Any:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path for messages: relative to the working directory if it is below."""
+    """Return a path for messages, relative to the working directory if the path is below that."""
     try:
         return one_line(str(path.relative_to(Path.cwd()) if path.is_absolute() else path))
     except (ValueError, OSError):
@@ -112,7 +112,7 @@ def _decode(data: bytes, shown: str) -> str:
 
 
 class _Builder:
-    """Builder of values from the parser's events; it raises at the first event that is not allowed."""
+    """Builder of values from parser events; raises ``YamlMistake`` at the first event that is not allowed."""
 
     def __init__(self, text: str) -> None:
         self._parser = _LOADER(text)
@@ -132,7 +132,7 @@ class _Builder:
         self._parser.get_event()
         after = self._parser.get_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _mistake(after, "a second document; a file holds one")
+            raise _mistake(after, "a second document; write all keys in one document")
         return value
 
     def _value(self, event: Any, depth: int) -> Any:
@@ -140,7 +140,7 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             return _quoted(event) if event.style else _plain(event)
         if depth >= MAX_DEPTH:
-            raise _mistake(event, f"nested deeper than {MAX_DEPTH} levels")
+            raise _mistake(event, f"nested deeper than {MAX_DEPTH} levels; no key needs that")
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(depth + 1)
         return self._list(depth + 1)
@@ -152,13 +152,13 @@ class _Builder:
         return items
 
     def _mapping(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while not isinstance(event := self._parser.get_event(), yaml.MappingEndEvent):
             key = _key(event)
-            if key in found:
-                raise _mistake(event, f"duplicate key {_short(key)}")
-            found[key] = self._value(self._parser.get_event(), depth)
-        return found
+            if key in values:
+                raise _mistake(event, f"duplicate key {_short(key)}; remove one of the two")
+            values[key] = self._value(self._parser.get_event(), depth)
+        return values
 
 
 def _key(event: Any) -> str:
@@ -171,7 +171,7 @@ def _key(event: Any) -> str:
 def _quoted(event: Any) -> str:
     text: str = event.value
     if _SURROGATE.search(text):
-        raise _mistake(event, "an escape of half a surrogate pair; it is no character")
+        raise _mistake(event, "an escape of half a surrogate pair, which is no character; write the character itself")
     return text
 
 
@@ -192,7 +192,7 @@ def _plain(event: Any) -> Any:
     if number is None:
         return float(text) if _FLOAT.fullmatch(text) else text
     if len(text) > MAX_DIGITS:
-        raise _mistake(event, f"a number of more than {MAX_DIGITS} digits")
+        raise _mistake(event, f"a number of more than {MAX_DIGITS} digits; quote it if it is text")
     return number(text)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class DType:
-    """An element type; ``DTYPES`` contains one object per type, and no other objects exist.
+    """Element type; ``DTYPES`` contains one object per type, and no other objects exist.
 
     ``itemsize``: bytes. ``exact_int``: the largest magnitude up to which every integer is representable; None for
     integer types. ``is_float``: f16, bf16 and f32. ``numpy_name``: NumPy's name, little endian; None for bf16.
@@ -59,7 +59,7 @@ DTYPES: dict[str, DType] = {
 }
 
 DEFAULT_DTYPE = "f16"
-"""Default of the command line and of host scripts, so that both move the same bytes."""
+"""Default of the command line and of host scripts, so that messages have the same bytes in both."""
 
 
 def as_dtype_named(name: str) -> DType:
@@ -78,8 +78,8 @@ def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
     """Return the element type with the same format as a NumPy type; None if no element type has this format."""
     if dtype.name == "bfloat16":
         return DTYPES["bf16"]
-    known = (each for each in DTYPES.values() if each._numpy_name is not None)
-    return next((each for each in known if each.numpy == dtype), None)
+    numpy_types = (each for each in DTYPES.values() if each._numpy_name is not None)
+    return next((each for each in numpy_types if each.numpy == dtype), None)
 
 
 def dtype_of(dtype: object) -> DType:
@@ -92,9 +92,9 @@ def dtype_of(dtype: object) -> DType:
     if named is not None:
         return named
     try:
-        found = dtype_of_numpy(np.dtype(dtype))  # type: ignore[call-overload]
+        element_type = dtype_of_numpy(np.dtype(dtype))  # type: ignore[call-overload]
     except TypeError:
-        found = None
-    if found is None:
+        element_type = None
+    if element_type is None:
         raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")
-    return found
+    return element_type

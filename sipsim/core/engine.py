@@ -1,8 +1,8 @@
 """The event queue of one SIP: SimPy stepped up to a horizon, with callback events at absolute times.
 
 SimPy provides the queue and its order. Hot paths use one :class:`Callback` per event instead of a SimPy process.
-Canonical order: packets that arrive over a link at t are handled before all local events of t, in the order in which
-they were scheduled.
+Canonical order: packets that arrive over a link at t are handled before all local events of t; events of one kind and
+time run in the order in which they were scheduled.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ Ps = int
 
 
 class Callback(list[Callable[[], None] | None]):
-    """An event that calls one function, the only element of the list. Cheaper than a ``Timeout`` in a process.
+    """Event that calls one function, the only element of the list. Cheaper than a ``Timeout`` in a process.
 
-    Only :meth:`Timeline.run_before` handles it, recognised by ``callbacks`` = None, which no queued SimPy event has.
+    Only :meth:`Timeline.run_before` can run it. No queued SimPy event has ``callbacks`` = None, so that marks it.
     """
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Timeline(simpy.Environment):
     """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls per event."""
 
     def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority = LOCAL) -> Callback:
-        """Call ``action`` at ``time_ps``, which must not be in the past."""
+        """Schedule a call of ``action`` at ``time_ps``; raise ``ValueError`` if that is in the past."""
         if time_ps < self._now:
             raise ValueError(f"an event at {time_ps} ps cannot be scheduled at {self._now} ps")
         callback, queue = Callback((action,)), self._queue
@@ -54,7 +54,7 @@ class Timeline(simpy.Environment):
         return queue[0][0] if queue else None
 
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
-        """Run events before ``limit_ps``, at most ``most_events``; return their number. Sets ``clock.now_ps``.
+        """Run at most ``most_events`` events before ``limit_ps``; return their number. Sets ``clock.now_ps`` for each.
 
         ``env.run(until=...)`` is not used: in SimPy 4.1.2 ``run`` leaves its stop event in the queue, and ``peek`` then
         returns the time of that event.
@@ -109,7 +109,7 @@ class Engine:
         return sum(priority == ARRIVAL for _, priority, _, _ in self.env._queue)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """Run events before ``horizon_ps`` (None: all), at most ``most_events``; return whether all have run."""
+        """Run at most ``most_events`` events before ``horizon_ps``, which may be None; return whether all have run."""
         limit = Infinity if horizon_ps is None else horizon_ps
         done = self.env.run_before(limit, most_events, self)
         self.events += done

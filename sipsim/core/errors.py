@@ -1,7 +1,7 @@
 """Named failures of a simulated system, each with its exit code (``docs/faults.md``).
 
-A failure has a kind from a closed list, one line with a remedy, and a place (rank, cube, PE, direction, simulated time)
-if there is one.
+A failure has a kind from a closed list, one line with a remedy and, if known, a place: rank, cube, PE, direction,
+simulated time.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ from typing import ClassVar
 
 
 class Halt(BaseException):
-    """Raised by the simulator inside a user's code in order to end that code; not an error of the code."""
+    """Exception by which the simulator ends a user's code; not an error of that code."""
 
 
 def pass_on_halt(error: BaseException) -> None:
-    """Raise ``error`` again if it is a :class:`Halt` or a Ctrl-C, and so no error of the user's code.
+    """Raise ``error`` again if it is a :class:`Halt` or a Ctrl-C, which are no errors of the user's code.
 
     A KeyboardInterrupt is a Ctrl-C only while Python's SIGINT handler is installed; else the user's code raised it.
     """
@@ -27,7 +27,7 @@ def pass_on_halt(error: BaseException) -> None:
 
 
 def note(line: str) -> None:
-    """Print a line for the user on standard error. Write errors are ignored, as when a script has closed the stream."""
+    """Print a line for the user on standard error. Write errors, such as for a closed stream, are ignored."""
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
@@ -45,7 +45,7 @@ def error_text(error: BaseException) -> str:
 
 
 HOST_MEMORY = "host_memory"
-"""The kind of failure of a process that cannot allocate more memory on its host."""
+"""Kind of failure when a process cannot allocate more memory on its host."""
 NO_MEMORY = "this host gives the process no more memory: see ulimit -v, or use smaller sizes"
 
 
@@ -193,7 +193,7 @@ class NoSuchCall(KernelMisuse, AttributeError):
 class LinkLoss(SimulationError):
     """A link went down while frames were on it, and links of this kind do not retransmit.
 
-    The loss at the earliest simulated time ends the run; of several, the loss found by the lowest rank.
+    The loss at the earliest simulated time ends the run; of several at that time, the one that the lowest rank finds.
     """
 
 

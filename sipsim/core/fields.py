@@ -1,4 +1,4 @@
-"""Descriptions of the fields of result files, written at each field's declaration; source of generated documentation.
+"""Descriptions of the fields of result files, at each field's declaration, from which documentation is generated.
 
 A record is a ``msgspec.Struct``, a NamedTuple or a TypedDict whose fields are ``Annotated[T, about]``, where ``about``
 is one of :func:`simulated_time`, :func:`host_time` and :func:`no_time` with a sentence. ``T`` may contain records.
@@ -22,11 +22,11 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 class FieldLine(NamedTuple):
-    """A field as the documentation lists it.
+    """Field as the documentation lists it.
 
     ``path``: keys joined by dots, with ``[]`` after a list. ``types``: JSON types. ``time``: the clock of the value,
-    ``simulated``, ``host`` or ``none``. ``text``: one sentence. ``is_optional``: the key is left out if the value is
-    None. ``is_open``: an object whose keys are not listed.
+    ``simulated``, ``host`` or ``none``. ``text``: one sentence. ``is_optional``: the key is omitted if the value is
+    None. ``is_open``: the value is an object whose keys are not listed.
     """
 
     path: str
@@ -38,22 +38,22 @@ class FieldLine(NamedTuple):
 
 
 def simulated_time(text: str) -> Meta:
-    """Describe a time or duration in the simulated system, which is equal in every run."""
+    """Return the description of a time or duration in the simulated system, which is equal in every run."""
     return Meta(description=text, extra={"time": "simulated"})
 
 
 def host_time(text: str) -> Meta:
-    """Describe a time or duration on the host machines, which differs from run to run."""
+    """Return the description of a time or duration on the host machines, which differs from run to run."""
     return Meta(description=text, extra={"time": "host"})
 
 
 def no_time(text: str) -> Meta:
-    """Describe a value that is not a time: a name, a count, a size, a ratio."""
+    """Return the description of a value that is not a time: a name, a count, a size, a ratio."""
     return Meta(description=text, extra={"time": "none"})
 
 
 def columns_of(record: type) -> tuple[str, ...]:
-    """The names of a record's fields, in order, without the fields of nested records."""
+    """Return the names of a record's fields, in order, without the fields of nested records."""
     return tuple(field.encode_name for field in _own_fields(inspect.type_info(record)))
 
 
@@ -75,9 +75,9 @@ def _lines(record: Any, prefix: str) -> Iterator[FieldLine]:
         path = prefix + field.encode_name
         is_optional = not field.required and field.default is field.default_factory is NODEFAULT
         types = [_TYPE_NAMES.get(type(each), "object") for each in choices]
-        named = dict.fromkeys(each for each in types if not (is_optional and each == "null"))
+        listed = dict.fromkeys(each for each in types if not (is_optional and each == "null"))
         is_open = any(isinstance(each, inspect.DictType) for each in choices)
-        yield FieldLine(path, " or ".join(named), *about, is_optional, is_open)
+        yield FieldLine(path, " or ".join(listed), *about, is_optional, is_open)
         for each in choices:
             item, depth = _item(each)
             if isinstance(item, _RECORDS):
@@ -85,7 +85,7 @@ def _lines(record: Any, prefix: str) -> Iterator[FieldLine]:
 
 
 def _own_fields(record: Any) -> Iterator[inspect.Field]:
-    """The fields of a record in the order of their declaration; msgspec sorts the keys of a TypedDict."""
+    """Return the fields of a record in the order of declaration; msgspec sorts the keys of a TypedDict."""
     fields = {field.name: field for field in record.fields}
     names = get_type_hints(record.cls) if isinstance(record, inspect.TypedDictType) else fields
     return (fields[name] for name in names)
@@ -101,7 +101,7 @@ def _about(kind: inspect.Type) -> tuple[str, str] | None:
 
 
 def _choices(kind: inspect.Type) -> Iterator[inspect.Type]:
-    """The members of a union, or the type itself, without descriptions."""
+    """Yield the members of a union, or the type itself, without descriptions."""
     if isinstance(kind, inspect.UnionType):
         for each in kind.types:
             yield from _choices(each)

@@ -1,7 +1,7 @@
 """Safe file access in folders where another user may have placed links, pipes, devices or files (TOCTOU-safe).
 
-A folder is opened once and checked. Its files are opened relative to it without following links, and checked after
-opening. So the checked file is the file that is read or written, even if names change meanwhile.
+A folder is opened once and checked. Files are opened relative to the open folder, without following links, and checked
+after opening. So the checked file is the file that is read or written, even if names change meanwhile.
 """
 
 import errno
@@ -18,7 +18,7 @@ from typing import BinaryIO
 from broker.security import retry_with_spares
 
 PRIVATE, READABLE = 0o600, 0o644
-"""Modes of new files: for keys and a user's data, and for files that others may read. The umask applies to both."""
+"""Modes of new files: for keys and users' data, and for files that others may read. The umask applies to both."""
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -28,15 +28,15 @@ HINT = "name a folder of your own in which no other user can write"
 
 
 class Unsafe(OSError):
-    """A file or folder that another user may have prepared; ``strerror`` gives the reason."""
+    """Error for a file or folder that another user may have made; callers add advice to the reason, ``strerror``."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(errno.EPERM, what, str(path))
 
 
 class Folder:
-    """An open folder. ``is_checked``: require that the folder belongs to this user or root, and that either no other
-    user can write in the folder, or the folder has the sticky bit.
+    """Open folder. ``is_checked``: require that the folder belongs to this user or root, and that either no other user
+    can write in the folder, or the folder has the sticky bit.
 
     Raises:
         OSError: when the folder cannot be opened; :class:`Unsafe` when the check fails.
@@ -45,10 +45,10 @@ class Folder:
     def __init__(self, path: Path, is_checked: bool = True) -> None:
         self.path = path
         self._fd = _following_own_links(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        why = _why_unsafe(os.fstat(self._fd)) if is_checked else ""
-        if why:
+        reason = _reason_unsafe(os.fstat(self._fd)) if is_checked else ""
+        if reason:
             os.close(self._fd)
-            raise Unsafe(path, why)
+            raise Unsafe(path, reason)
 
     def close(self) -> None:
         """Close the folder; its open files stay open."""
@@ -70,18 +70,18 @@ class Folder:
         try:
             fd = _opened(name, flags & ~os.O_TRUNC | _SAFE, mode, self._fd)
         except OSError as error:
-            why = {errno.ELOOP: "is a link", errno.ENXIO: "is no regular file"}.get(error.errno or 0)
-            if why:
-                raise Unsafe(path, why) from None
+            reason = {errno.ELOOP: "is a symbolic link", errno.ENXIO: "is no regular file"}.get(error.errno or 0)
+            if reason:
+                raise Unsafe(path, reason) from None
             raise OSError(error.errno, error.strerror, str(path)) from None
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise Unsafe(path, "is no regular file")
-            if found.st_uid != os.geteuid():
-                raise Unsafe(path, f"belongs to {user_name(found.st_uid)}")
-            if found.st_nlink > 1 and flags & os.O_ACCMODE != os.O_RDONLY:
-                raise Unsafe(path, "has a second name, a hard link")
+            if status.st_uid != os.geteuid():
+                raise Unsafe(path, f"belongs to {user_name(status.st_uid)}")
+            if status.st_nlink > 1 and flags & os.O_ACCMODE != os.O_RDONLY:
+                raise Unsafe(path, "has a second name (a hard link)")
             os.set_blocking(fd, True)
             if flags & os.O_TRUNC:
                 os.ftruncate(fd, 0)
@@ -110,26 +110,26 @@ class Folder:
 
     @contextmanager
     def replacing(self, name: str, mode: int = PRIVATE) -> Iterator[int]:
-        """Context with the descriptor of a new read-write file, which is renamed to ``name`` at the end on success.
+        """Return a context with the descriptor of a new read-write file, renamed to ``name`` at the end on success.
 
         Raises:
             OSError: as :meth:`write`.
         """
-        beside = f".{name}.{os.getpid()}"
+        temporary = f".{name}.{os.getpid()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            fd = self.open(beside, flags, mode)
+            fd = self.open(temporary, flags, mode)
         except FileExistsError:
             # Left by a killed process, or placed by another user: remove the name, but not the target of a link.
-            self.remove(beside)
-            fd = self.open(beside, flags, mode)
+            self.remove(temporary)
+            fd = self.open(temporary, flags, mode)
         try:
             with naming(self.path / name):
                 yield fd
-                os.replace(beside, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+                os.replace(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except BaseException:
             with suppress(OSError):
-                self.remove(beside)
+                self.remove(temporary)
             raise
         finally:
             os.close(fd)
@@ -155,7 +155,7 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> int:
 
 
 def reader(path: Path) -> BinaryIO:
-    """Open for reading a file that the run itself has written.
+    """Return a file that the run itself has written, open for reading.
 
     Raises:
         OSError: as :func:`open_file`.
@@ -174,7 +174,7 @@ def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
 
 
 def open_named(path: Path, flags: int, mode: int = READABLE) -> int:
-    """Open a path that the user gave, which may be a pipe, a device or a link of this user; return its descriptor.
+    """Open a path that the user gave, such as a file, pipe, device or link of this user; return the descriptor.
 
     Raises:
         OSError: when the path cannot be opened; :class:`Unsafe` for a link of another user.
@@ -184,7 +184,7 @@ def open_named(path: Path, flags: int, mode: int = READABLE) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Context that adds the path to each OSError without a file name, such as of a write to a full disk."""
+    """Return a context that adds the path to an OSError without a file name, such as of a write to a full disk."""
     try:
         yield
     except OSError as error:
@@ -200,9 +200,9 @@ def check_link(path: Path) -> None:
         Unsafe: when the path is a link of another user.
         OSError: when the path cannot be examined.
     """
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), ROOT):
-        raise Unsafe(path, f"is a link of {user_name(found.st_uid)}")
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in (os.geteuid(), ROOT):
+        raise Unsafe(path, f"is a symbolic link that {user_name(status.st_uid)} has made")
 
 
 def user_name(uid: int) -> str:
@@ -227,13 +227,13 @@ def _opened(path: Path | str, flags: int, mode: int, folder: int | None = None) 
     return retry_with_spares(lambda: os.open(path, flags, mode, dir_fd=folder))
 
 
-def _why_unsafe(folder: os.stat_result) -> str:
-    """The reason why other users may change the names in a folder; "" if no other user can."""
+def _reason_unsafe(folder: os.stat_result) -> str:
+    """Return the reason why other users can change the names in a folder; "" if no other user can."""
     if folder.st_uid not in (os.geteuid(), ROOT):
         return f"belongs to {user_name(folder.st_uid)}"
     mode = stat.S_IMODE(folder.st_mode)
     others = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_own_group(folder.st_gid))
-    return f"others may write there (mode {mode:04o})" if others and not mode & stat.S_ISVTX else ""
+    return f"lets other users write (mode {mode:04o})" if others and not mode & stat.S_ISVTX else ""
 
 
 def _is_own_group(gid: int) -> bool:
@@ -246,34 +246,34 @@ def _is_own_group(gid: int) -> bool:
 
 
 LONGEST_WAIT_S = 10.0
-"""Timeout for the next bytes of a pipe or terminal."""
+"""Timeout, in seconds, for the next bytes of a pipe or terminal."""
 
 
-def read_limited(path: Path, most: int) -> bytes | None:
-    """Read all bytes of a file, pipe or terminal that a user gave; None if there are more than ``most``.
+def read_limited(path: Path, limit_bytes: int) -> bytes | None:
+    """Return all bytes of a file, pipe or terminal that a user gave; None if there are more than ``limit_bytes``.
 
-    At most ``most + 1`` bytes are read. Waiting for a pipe or a terminal is bounded too.
+    At most ``limit_bytes + 1`` bytes are read, so that an endless input ends too.
 
     Raises:
         OSError: when the path cannot be read; TimeoutError when no data arrives within ``LONGEST_WAIT_S``.
     """
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-        poller, left = select.poll(), most + 1
+        poller, remaining = select.poll(), limit_bytes + 1
         parts: list[bytes] = []
         poller.register(file, select.POLLIN)
-        while left > 0:
+        while remaining > 0:
             if not poller.poll(LONGEST_WAIT_S * 1000):
                 raise TimeoutError(errno.ETIMEDOUT, f"no data arrived within {LONGEST_WAIT_S:g} s", str(path))
-            part = file.read(left)
+            part = file.read(remaining)
             if part is None:
                 continue
             if not part:
                 return b"".join(parts)
             parts.append(part)
-            left -= len(part)
+            remaining -= len(part)
     return None
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open without blocking; otherwise opening a pipe waits for a writer."""
+    """Open a path without blocking; otherwise the opening of a pipe waits for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)

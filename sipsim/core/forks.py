@@ -17,7 +17,7 @@ from sipsim.core.errors import error_text
 
 _OWN = ("launcher.", "sipsim.", "broker.")
 _FILES = tuple(str(Path(__file__).parents[2] / name.replace(".", os.sep)) for name in _OWN)
-_PLAIN: dict[signal.Signals, Any] = {
+_CHILD_HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
@@ -43,7 +43,7 @@ PROCESS = _State()
 
 @contextlib.contextmanager
 def watched(on_fork: Callable[[], None] | None = None) -> Iterator[None]:
-    """Context in which this process runs code of a user: a process forked within it is cut off from the simulation.
+    """Return a context in which this process runs a user's code: a process forked there cannot use the simulator.
     ``on_fork``: called in this process after a fork.
     """
     if not PROCESS.is_watched:
@@ -66,7 +66,7 @@ def refuse_child() -> None:
         RuntimeError: in a process that a user's code has forked.
     """
     if PROCESS.is_child:
-        raise RuntimeError(f"process {os.getpid()} was forked by a script or kernel: it cannot use the simulator")
+        raise RuntimeError(f"process {os.getpid()} was forked by a script or kernel, so it cannot use the simulator")
 
 
 def end_child(error: BaseException | None) -> NoReturn:
@@ -110,6 +110,6 @@ def _begin_child() -> None:
     PROCESS.is_child = True
     with contextlib.suppress(ValueError):
         signal.set_wakeup_fd(-1)
-    for signum, plain in _PLAIN.items():
+    for signum, handler in _CHILD_HANDLERS.items():
         if str(getattr(signal.getsignal(signum), "__module__", "")).startswith(_OWN):
-            signal.signal(signum, plain)
+            signal.signal(signum, handler)

@@ -10,7 +10,7 @@ class FreeBlocks:
         self._blocks = [(0, nbytes)] if nbytes else []
 
     def find(self, nbytes: int) -> int | None:
-        """The index of the first block of at least ``nbytes``; None if no block is large enough."""
+        """Return the index of the first block of at least ``nbytes``; None if no block is large enough."""
         return next((index for index, (_, size) in enumerate(self._blocks) if nbytes <= size), None)
 
     def take(self, index: int, nbytes: int) -> tuple[int, int]:
@@ -22,11 +22,11 @@ class FreeBlocks:
 
     def allocate_pieces(self, nbytes: int) -> list[tuple[int, int]]:
         """Allocate ``nbytes``, which must be free, in the first block that is large enough; without such a block, in
-        pieces from the first blocks on. Returns (offset, bytes) of each piece.
+        pieces from the first blocks on. Return (offset, bytes) of each piece.
         """
-        found = self.find(nbytes)
-        if found is not None:
-            return [self.take(found, nbytes)]
+        index = self.find(nbytes)
+        if index is not None:
+            return [self.take(index, nbytes)]
         pieces = []
         while nbytes:
             pieces.append(self.take(0, nbytes))
@@ -45,5 +45,5 @@ class FreeBlocks:
         self._blocks[first:last] = [(offset, size)]
 
     def sizes(self) -> list[int]:
-        """The bytes of each free block."""
+        """Return the bytes of each free block."""
         return [size for _, size in self._blocks]

@@ -2,7 +2,7 @@
 
 
 class PagedBytes:
-    """Sparse array of ``nbytes``; ``pages``: by number, each of ``page_bytes`` bytes. The caller must check ranges."""
+    """Sparse array of ``nbytes``; ``pages``: pages of ``page_bytes``, by number. The caller must check ranges."""
 
     __slots__ = ("nbytes", "page_bytes", "pages")
 
@@ -15,12 +15,12 @@ class PagedBytes:
         """Return a copy of ``nbytes`` bytes at ``offset``."""
         page, start = divmod(offset, self.page_bytes)
         if start + nbytes <= self.page_bytes:
-            found = self.pages.get(page)
-            return bytes(nbytes) if found is None else bytes(memoryview(found)[start : start + nbytes])
+            data = self.pages.get(page)
+            return bytes(nbytes) if data is None else bytes(memoryview(data)[start : start + nbytes])
         first = self.page_bytes - start
         rest = range(first, nbytes, self.page_bytes)
         return b"".join(
-            (self.read(offset, first), *(self.read(offset + at, min(self.page_bytes, nbytes - at)) for at in rest))
+            (self.read(offset, first), *(self.read(offset + i, min(self.page_bytes, nbytes - i)) for i in rest))
         )
 
     def write(self, offset: int, data: bytes | memoryview) -> None:

@@ -24,11 +24,11 @@ Thing = TypeVar("Thing")
 
 
 class UnknownName(LookupError):
-    """A name that is not registered; the message contains the most similar name and all registered names."""
+    """Error for a name that is not registered; the message contains the most similar name and all registered names."""
 
 
 class Entry(NamedTuple, Generic[Thing]):
-    """A registered definition with its module and qualified name. ``owner``: the module whose removal drops it."""
+    """Registered definition with its module and qualified name. ``owner``: the module whose removal drops the entry."""
 
     thing: Thing
     module: str
@@ -43,7 +43,7 @@ _SHARED: set[str] = set()
 
 
 class Definitions(dict[Key, Thing]):
-    """Definitions by key. ``modules``: by key, the modules that define it; a key is dropped with its last module."""
+    """Definitions by key. ``modules``: by key, the modules that define the key. A key is dropped with the last one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Definitions(dict[Key, Thing]):
         _DEFINITIONS.append(self)
 
     def define(self, key: Key, thing: Thing, module: str) -> None:
-        """Add ``thing`` for all ranks of a process, until ``module`` is removed from ``sys.modules``; "" for always."""
+        """Add ``thing`` for all ranks of a process until ``module`` is no longer imported; for ever if that is ""."""
         self[key] = thing
         if module:
             self.modules.setdefault(key, set()).add(module)
@@ -74,7 +74,7 @@ def _share(module: str) -> None:
 
 
 def is_definer(module: str) -> bool:
-    """Whether all ranks of a process share a module, because it contains definitions, so that it runs only once."""
+    """Whether a module contains definitions, so that all ranks of a process share the module and it runs only once."""
     return module in _SHARED
 
 
@@ -86,7 +86,7 @@ def forget_modules() -> None:
 
 
 def source_lines(names: Iterable[str]) -> list[str]:
-    """Return a line per name of a user's definition in ``names``: the name and SHA-256 of the module's source.
+    """Return a line per user's definition in ``names``: the name, and the SHA-256 of the module's source.
 
     The digest does not cover modules that the user's module imports.
 
@@ -100,16 +100,16 @@ def _source_sha256(name: str) -> str:
     modules = {each._entries[name].owner for each in _REGISTRIES if name in each._entries} or {name}
     digest = hashlib.sha256()
     for module in sorted(modules):
-        refusal = "" if module in sys.modules else _import_module(module)
-        if refusal:
-            raise UnknownName(f"unknown module {module!r}; {refusal.removesuffix('; ')}")
+        reason = "" if module in sys.modules else _import_module(module)
+        if reason:
+            raise UnknownName(f"unknown module {module!r}; {reason.removesuffix('; ')}")
         file = getattr(sys.modules[module], "__file__", None)
         digest.update(Path(file).read_bytes() if file is not None and Path(file).is_file() else b"")
     return digest.hexdigest()
 
 
 class Registry(Generic[Thing]):
-    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines.
+    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that a module defines.
 
     ``objects_of``, ``classes_of``: the class of which each definition is an instance or a subclass; checked if given.
     """
@@ -128,7 +128,7 @@ class Registry(Generic[Thing]):
         _REGISTRIES.append(self)
 
     def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:
-        """Class or function decorator: ``@KINDS.register("ucie")``.
+        """Return a class or function decorator that registers a definition: ``@KINDS.register("ucie")``.
 
         ``definition``: the user's class or function, if the decorated object was made from it. A definition whose
         module runs again replaces the first definition; a copy of the module under another name changes nothing.
@@ -141,12 +141,12 @@ class Registry(Generic[Thing]):
         def add(thing: Thing) -> Thing:
             self._check(name, thing)
             entry = _entry(name, thing, thing if definition is None else definition)
-            known = self._entries.get(name)
+            other = self._entries.get(name)
             if entry.module != self._modules.get(name, entry.module):
-                raise ValueError(f"{self._what} {name!r} is defined twice")
-            if known is not None and not _is_same(known, entry):
-                if not _is_copy(known, entry):
-                    raise ValueError(f"{self._what} {name!r} is defined twice")
+                raise ValueError(f"{self._what} {name!r} is defined twice; rename one of the two definitions")
+            if other is not None and not _is_same(other, entry):
+                if not _is_copy(other, entry):
+                    raise ValueError(f"{self._what} {name!r} is defined twice; rename one of the two definitions")
                 return thing
             self._entries.define(name, entry, entry.owner)
             return thing
@@ -156,13 +156,13 @@ class Registry(Generic[Thing]):
     def _check(self, name: str, thing: object) -> None:
         got = f"{self._what} {name!r} is {thing!r}"
         if self._objects_of is not None and not isinstance(thing, self._objects_of):
-            made = f", such as {thing.__name__}()" if isinstance(thing, type) else ""
-            raise TypeError(f"{got}; must be an object of {self._objects_of.__name__}{made}")
+            example = f", such as {thing.__name__}()" if isinstance(thing, type) else ""
+            raise TypeError(f"{got}; must be an object of {self._objects_of.__name__}{example}")
         if self._classes_of is not None and not (isinstance(thing, type) and issubclass(thing, self._classes_of)):
-            raise TypeError(f"{got}; must be a class of {self._classes_of.__name__}")
+            raise TypeError(f"{got}; must be a subclass of {self._classes_of.__name__}")
 
     def names(self) -> list[str]:
-        """All names except dotted names, sorted. No module is imported."""
+        """Return all names except dotted names, sorted. No module is imported."""
         return sorted(self._modules.keys() | {name for name in self._entries if not _is_module(name)})
 
     def get(self, name: str) -> Thing:
@@ -172,15 +172,15 @@ class Registry(Generic[Thing]):
             UnknownName: when the name is not registered, or its module cannot be imported or does not register it.
         """
         self._import_built_in(name)
-        refusal = ""
+        reason = ""
         if _is_module(name) and name not in self._entries:
-            refusal = _import_module(name) or "the module registers nothing under this name; "
+            reason = _import_module(name) or "the module registers nothing under this name; "
         if name in self._entries:
             return self._entries[name].thing
-        text = unknown_name(self._what, name, self.names(), refusal)
+        text = unknown_name(self._what, name, self.names(), reason)
         is_hinted = _is_module(name) or nearest(name, self.names())
-        how = "" if is_hinted else f"; a module of yours is named with a dot, such as my_lab.{name}"
-        raise UnknownName(text + how)
+        hint = "" if is_hinted else f"; a module of yours is named with a dot, such as my_lab.{name}"
+        raise UnknownName(text + hint)
 
     def loaded(self, name: str) -> Thing | None:
         """Return the definition called ``name``; None if no built-in or imported module defines ``name``.
@@ -197,7 +197,7 @@ class Registry(Generic[Thing]):
 
 
 class TypeRegistry(Generic[Thing]):
-    """Definitions of one sort, each for one type. ``modules`` contain the definitions and are imported at first use."""
+    """Definitions of one sort, each for one type. ``modules`` contain the definitions; first use imports them."""
 
     def __init__(self, what: str, *modules: str) -> None:
         self._what = what
@@ -205,7 +205,7 @@ class TypeRegistry(Generic[Thing]):
         self._things = Definitions[type, Thing]()
 
     def register(self, key: type) -> Callable[[Thing], Thing]:
-        """Class decorator: registers the class as the definition for type ``key``.
+        """Return a class decorator that registers the class as the definition for type ``key``.
 
         Raises:
             ValueError: for a type that already has a definition.
@@ -213,14 +213,14 @@ class TypeRegistry(Generic[Thing]):
 
         def add(thing: Thing) -> Thing:
             if key in self._things:
-                raise ValueError(f"{self._what} {key.__name__!r} is defined twice")
+                raise ValueError(f"{self._what} {key.__name__!r} is defined twice; remove one of the two definitions")
             self._things.define(key, thing, key.__module__)
             return thing
 
         return add
 
     def names(self) -> list[str]:
-        """The names of all types, sorted."""
+        """Return the names of all types, sorted."""
         self._load()
         return sorted({key.__name__ for key in self._things})
 
@@ -248,13 +248,13 @@ def _entry(name: str, thing: Thing, definition: object) -> Entry[Thing]:
     return Entry(thing, module, qualname, name if is_module else module)
 
 
-def _is_same(known: Entry[Any], entry: Entry[Any]) -> bool:
-    return bool(entry.module) and (known.module, known.qualname) == (entry.module, entry.qualname)
+def _is_same(other: Entry[Any], entry: Entry[Any]) -> bool:
+    return bool(entry.module) and (other.module, other.qualname) == (entry.module, entry.qualname)
 
 
-def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
-    files = {getattr(sys.modules.get(each.module), "__file__", None) for each in (known, entry)}
-    return known.qualname == entry.qualname and len(files) == 1 and None not in files and known.module != entry.module
+def _is_copy(other: Entry[Any], entry: Entry[Any]) -> bool:
+    files = {getattr(sys.modules.get(each.module), "__file__", None) for each in (other, entry)}
+    return other.qualname == entry.qualname and len(files) == 1 and None not in files and other.module != entry.module
 
 
 def _import_module(name: str) -> str:
@@ -275,7 +275,7 @@ def _is_module(name: str) -> bool:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return the only known name that starts with ``name``, else the most similar known name, else ""."""
+    """Return the name in ``known`` that alone starts with ``name``, else the most similar one, else ""."""
     longer = [each for each in known if each.startswith(name)]
     return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(name, known, 1, 0.7)), "")
 
@@ -289,7 +289,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a user's Python file without bytecode cache: compiles the source each time, and writes no bytecode.
+    """Loader of users' Python files without bytecode cache: compiles the source each time, and writes no bytecode.
 
     Python's cache does not detect a change within one second that keeps the file's size. So a script that a sweep
     rewrites quickly would run in its previous version.

@@ -1,12 +1,12 @@
-"""One SIP's side of conservative synchronisation: grants and packets in, reports and packets out. Pure.
+"""Conservative synchronisation of one SIP: receives grants and packets, sends reports and packets. Pure.
 
 A packet is *taken* when it is received, *held* until the window that covers its arrival, and *injected* just before
 that window, together with all other packets that arrive before the horizon, in canonical order. So the result depends
 neither on the timing of the mail nor on the size of grants.
 
-All packets of a window to one peer are sent as one batch, before the report that counts them. No SIP may run to their
-arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` is sent at
-once and overlaps with the simulation.
+All packets of a window to one peer are sent as one batch, before the report that counts them. No SIP may run to the
+packets' arrivals before that report, so earlier sending would only cost frames. A batch that reaches ``BATCH_BYTES`` is
+sent at once, while the simulation continues.
 """
 
 import heapq
@@ -32,13 +32,13 @@ PACKET_OVERHEAD_BYTES = 16
 
 
 class Model(Protocol):
-    """The simulated system of a session."""
+    """Simulated system of a session."""
 
     def receive(self, channel: int, body: bytes) -> None:
         """Handle a packet that arrives on ``channel`` now."""
 
     def waiting(self) -> int:
-        """The number of kernels and scripts that wait."""
+        """Return the number of kernels and scripts that wait."""
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
         """Return a lower bound on the next send time if no packet arrives (``Report.promise_ps``).
@@ -48,7 +48,7 @@ class Model(Protocol):
 
 
 class _Outgoing:
-    """The batch of packets that is being filled for one peer; ``first``: the number of the first packet."""
+    """Batch that collects packets for one peer; ``first``: the number of the first packet."""
 
     __slots__ = ("first", "nbytes", "packets")
 
@@ -59,11 +59,11 @@ class _Outgoing:
 
 
 class Session:
-    """One SIP's synchronisation state. The SIP runs between ``grant`` and the report that ``advance`` returns.
+    """Synchronisation state of one SIP. The SIP runs between ``grant`` and the report that ``advance`` returns.
 
-    ``reaction_ps``: the least time from an arrival to a send that it causes (``broker.sync.timesync``).
+    ``reaction_ps``: the least time from an arrival to a send that the arrival causes (``broker.sync.timesync``).
     ``reactions_ps``: the reactions of all SIPs, necessary for far packets only. ``costs`` returns the host time of a
-    window, (running, sending), for its report. If ranks can be restarted, call :meth:`check_replay` first.
+    window for the report: (running, sending). If ranks can be restarted, call :meth:`check_replay` first.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class Session:
             raise InvariantViolation(f"a packet on channel {spec.name} would arrive at {arrival_ps!r}; must be int ps")
         if src != self.rank or arrival_ps < self.engine.now_ps + delay_ps:
             raise InvariantViolation(
-                f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
-                f"within its lookahead of {spec.delay_ps} ps"
+                f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps; "
+                f"only SIP {src} sends on that channel, at least {delay_ps} ps before an arrival"
             )
         if arrival_ps < self._send_bound_ps + self._pair_delay_ps[dst]:
             raise InvariantViolation(
@@ -146,16 +146,15 @@ class Session:
         self._put(dst, channel, arrival_ps, body)
 
     def emit_far(self, dst: int, arrival_ps: Ps, body: bytes) -> None:
-        """Send a *far packet*: to a SIP without a channel from this SIP. Its last byte arrives at ``arrival_ps``.
+        """Send a *far packet*: to a SIP without a channel from this SIP. The last byte arrives at ``arrival_ps``.
 
-        The arrival must be at least ``D``, the least delay of any chain of channels to that SIP with reactions, after
-        the earliest time at which a packet on a channel could be sent: the maximum of the present and the bound that
-        the promise, and the first arrival of the window plus the reaction, give. The proof in ``broker.sync.timesync``
-        adds up the delays and reactions of a chain of causes. A far packet from m to j counts there as one channel of
-        delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``. So all bounds remain valid, and the broker need
-        not know of far packets. They are numbered, counted, logged and replayed in the stream of their pair of SIPs.
-        In the canonical order they follow the packets of all channels with the same sender and arrival, as if all far
-        packets had one channel with the highest number.
+        The arrival must be at least ``D`` after the earliest time at which this SIP could send a packet on a channel.
+        ``D`` is the least delay, with reactions, of any chain of channels to that SIP. The earliest time is the present
+        time or, if later, the lesser of the promise and the window's first arrival plus the reaction. The proof in
+        ``broker.sync.timesync`` adds up the delays and reactions of a chain of causes. A far packet from m to j counts
+        there as one channel of delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``. So the broker's bounds
+        also hold for far packets. These are numbered, counted, logged and replayed in the stream of their pair of SIPs.
+        In the canonical order they follow the packets of all channels with the same sender and arrival.
 
         Raises:
             InvariantViolation: when the packet would arrive earlier than the chain of channels or a promise allows.
@@ -165,13 +164,13 @@ class Session:
         if delay_ps is None or type(arrival_ps) is not int or arrival_ps < sent_ps + delay_ps:
             raise InvariantViolation(
                 f"a far packet from SIP {self.rank} to SIP {dst} at {self.engine.now_ps} ps would arrive at "
-                f"{arrival_ps!r} ps; the broker counts on {delay_ps} ps from {sent_ps} ps on"
+                f"{arrival_ps!r} ps; must arrive at least {delay_ps} ps after {sent_ps} ps"
             )
         self._put(dst, self._far_channel, arrival_ps, body)
 
     @cached_property
     def _chain_delays_ps(self) -> list[Ps | None]:
-        """The least delay in ps of a chain of channels from this SIP, by destination; None if no chain exists."""
+        """The least delay of a chain of channels from this SIP, in ps, by destination; None if no chain exists."""
         return least_chains(self.rank, out_channels(len(self._reactions_ps), self._channels), self._reactions_ps)[0]
 
     def _put(self, dst: int, channel: int, arrival_ps: Ps, body: bytes) -> None:
@@ -194,30 +193,30 @@ class Session:
             InvariantViolation: for a channel that does not lead from the sender to this SIP.
         """
         src, packets = batch.src, batch.packets
-        known = self._in.accept(src, batch.first, len(packets))
+        duplicates = self._in.accept(src, batch.first, len(packets))
         if self._replay is not None:
             self._replay.note_taken(src, batch.first, packets)
         expected = self._channels_from.get(src, ())
         for index, (channel, arrival_ps, body) in enumerate(packets):
             if channel not in expected and channel != self._far_channel:
                 what = f"a packet from SIP {src} on channel {channel}"
-                raise InvariantViolation(f"{what}, which does not lead from there to SIP {self.rank}")
-            if index >= known:
+                raise InvariantViolation(f"{what}, which does not lead from that SIP to SIP {self.rank}")
+            if index >= duplicates:
                 heapq.heappush(self._held, (arrival_ps, src, channel, batch.first + index, body))
 
     def grant(self, grant: Grant) -> None:
-        """Accept the grant of a window, which may begin once :meth:`is_ready` is true."""
+        """Accept the grant of a window, which can begin when :meth:`is_ready` is true."""
         self._grant = grant
         self.grants += 1
 
     def return_grant(self) -> Report:
-        """Drop the grant without having run, and return a report of the unchanged state."""
+        """Drop the grant without running the window, and return a report of the unchanged state."""
         self._grant = None
         return self.report()
 
     @property
     def is_granted(self) -> bool:
-        """Whether there is a grant that has not been run."""
+        """Whether there is a grant whose window has not been run."""
         return self._grant is not None
 
     def is_ready(self) -> bool:
@@ -225,7 +224,7 @@ class Session:
         if self._grant is None:
             return False
         counts = self._in.counts
-        for source, count in self._grant.need:  # noqa: SIM110 - a generator would cost more than all the rest
+        for source, count in self._grant.need:  # noqa: SIM110 - a generator would cost more than the loop
             if counts.get(source, 0) < count:
                 return False
         return True
@@ -243,15 +242,14 @@ class Session:
         while held and (horizon is None or held[0][0] < horizon):
             arrival_ps, src, channel, _seq, body = heapq.heappop(held)
             if arrival_ps < reached_ps:
-                raise InvariantViolation(
-                    f"a packet from SIP {src} for {arrival_ps} ps came after SIP {self.rank} reached {reached_ps} ps"
-                )
+                late = f"was taken after SIP {self.rank} had run to {reached_ps} ps"
+                raise InvariantViolation(f"a packet from SIP {src} for {arrival_ps} ps {late}")
             engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
 
     def advance(self, divisor: int = 1) -> Report | None:
-        """Run a batch of events of the window; return the report if the horizon is reached, else None.
+        """Run a number of events of the window; return the report if the horizon is reached, else None.
 
-        ``divisor`` reduces the size of the batch, for slow events between which the caller must poll.
+        ``divisor`` reduces this number, for slow events between which the caller must poll.
         """
         assert self._grant is not None
         horizon_ps = self._grant.horizon_ps
@@ -270,7 +268,7 @@ class Session:
         next_ps = self.engine.next_ps()
         self._promise_ps = MAX_PS if next_ps is None else model.next_send_bound_ps(next_ps)
         if type(self._promise_ps) is not int:
-            raise InvariantViolation(f"SIP {self.rank} promised to send from {self._promise_ps!r} on; must be int ps")
+            raise InvariantViolation(f"SIP {self.rank} promised {self._promise_ps!r} as next send; must be int ps")
         return Report(
             self.engine.now_ps,
             next_ps,
@@ -298,7 +296,7 @@ def fingerprint(packet: Packet) -> bytes:
 
 
 class ReplayChecker:
-    """Compares the packets of a restarted SIP with the packets sent before the restart. Pure.
+    """Comparison of the packets of a restarted SIP with the packets sent before the restart. Pure.
 
     If they differ, the program is not deterministic and recovery is impossible. The sender ``rank`` compares with its
     packet log, a receiver with the packets that it has taken.
@@ -332,15 +330,15 @@ class ReplayChecker:
         """
         taken = self._taken.setdefault(src, bytearray())
         for number, packet in enumerate(packets, first):
-            at, found = number * FINGERPRINT_BYTES, fingerprint(packet)
-            if at == len(taken):
-                taken += found
-            elif found != taken[at : at + FINGERPRINT_BYTES]:
+            offset, digest = number * FINGERPRINT_BYTES, fingerprint(packet)
+            if offset == len(taken):
+                taken += digest
+            elif digest != taken[offset : offset + FINGERPRINT_BYTES]:
                 raise _differs(src, number, self._rank, packet)
 
 
 def _differs(src: int, number: int, dst: int, packet: Packet) -> NondeterministicReplay:
     return NondeterministicReplay(
         f"SIP {src} was started again and sent packet {number} to SIP {dst} (arrival {packet[1]} ps) differently than "
-        f"before: its program is not deterministic (wall clock, unseeded randomness, set order or outside state?)"
+        f"before; make its program deterministic: no wall clock, unseeded randomness, set order or outside state"
     )

@@ -5,7 +5,7 @@ A gap raises :class:`LostPacket`; a duplicate is dropped.
 
 
 class LostPacket(RuntimeError):
-    """A stream skipped a number: a packet in flight is lost."""
+    """Error for a stream that skipped a number, so that a packet in flight is lost."""
 
 
 class OutStreams:
@@ -25,12 +25,12 @@ class OutStreams:
         self.counts[dst] = seq + 1
         if seq < self.logged.get(dst, 0):
             return seq
-        known = self._news.get(dst)
-        self._news[dst] = arrival_ps if known is None else min(known, arrival_ps)
+        least_ps = self._news.get(dst)
+        self._news[dst] = arrival_ps if least_ps is None else min(least_ps, arrival_ps)
         return seq
 
     def news(self) -> tuple[tuple[int, int, int], ...]:
-        """Return (destination, packets sent so far, least new arrival) of each stream that grew since the last call."""
+        """Return (destination, packets sent so far, least new arrival in ps) of each stream with new packets."""
         if not self._news:
             return ()
         counts = self.counts
@@ -47,19 +47,19 @@ class InStreams:
         self._changed: set[int] = set()
 
     def accept(self, src: int, first: int, packets: int = 1) -> int:
-        """Count ``packets`` packets of ``src`` from number ``first`` on; return how many of the first are duplicates.
+        """Count packets of ``src``, numbered from ``first`` on; return the number of duplicates at their start.
 
         Raises:
             LostPacket: when packets before number ``first`` have not arrived.
         """
         expected = self.counts.get(src, 0)
         if first > expected:
-            raise LostPacket(f"packets {expected} to {first - 1} from SIP {src} are lost: {first} arrived first")
-        known = min(expected - first, packets)
-        if known < packets:
+            raise LostPacket(f"packets {expected} to {first - 1} from SIP {src} are lost: packet {first} arrived first")
+        duplicates = min(expected - first, packets)
+        if duplicates < packets:
             self.counts[src] = first + packets
             self._changed.add(src)
-        return known
+        return duplicates
 
     def news(self) -> tuple[tuple[int, int], ...]:
         """Return (source, packets taken so far) of each stream that has grown since the last call."""

@@ -15,7 +15,7 @@ import greenlet
 from sipsim.core.errors import pass_on_halt
 from sipsim.core.forks import PROCESS, end_child, refuse_child
 
-NOT_PLAIN = "must be a plain function: with yield or async, a call does not run it"
+NOT_PLAIN = "must be a plain function, without yield or async, so that a call runs it"
 
 
 def makes_generator(function: Callable[..., Any]) -> bool:
@@ -27,7 +27,7 @@ def makes_generator(function: Callable[..., Any]) -> bool:
 
 
 def reason_not_callable(function: Callable[..., Any], count: int) -> str:
-    """The reason why a user's function cannot be called with ``count`` positional arguments, or ""."""
+    """Return why a user's function cannot be called with ``count`` positional arguments; "" if it can."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -35,12 +35,12 @@ def reason_not_callable(function: Callable[..., Any], count: int) -> str:
     try:
         signature.bind(*[None] * count)
     except TypeError:
-        return f"{getattr(function, '__name__', 'it')}{signature} cannot take {count} values"
+        return f"{getattr(function, '__name__', 'function')}{signature} cannot take {count} values"
     return ""
 
 
 class TaskFailed(RuntimeError):
-    """Raised when a task's code raises; ``__cause__`` is the exception. ``place`` names the task.
+    """Error for a task whose code has raised ``__cause__``. ``place`` names the task.
 
     ``on_pe``: (cube, PE) of a kernel, else (-1, -1).
     """
@@ -52,7 +52,7 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body`` as a greenlet. ``waits_for``: what the task waits for; None if the task does not wait.
+    """Execution of ``body`` as a greenlet. ``waits_for``: what the task waits for; None if the task does not wait.
 
     ``is_server``: the task serves other tasks for the whole run, never counts as waiting, and need not end.
     ``span``: number of the span whose end, at ``since_ps``, last resumed the task (``sipsim.records.recorder``).
@@ -81,8 +81,8 @@ class Task:
     @property
     def frame(self) -> FrameType | None:
         """The frame in which the task waits; None if the task runs, has not started or has ended."""
-        found: FrameType | None = self._greenlet.gr_frame
-        return found
+        frame: FrameType | None = self._greenlet.gr_frame
+        return frame
 
     def resume(self, value: Any = None) -> None:
         """Run the task until the task waits again. Call this method from the simulation loop only."""
@@ -90,7 +90,7 @@ class Task:
         self._greenlet.switch(value)
 
     def wait(self, what: object) -> Any:
-        """Block until :meth:`resume`, and return the value passed there. Call this from the task itself only."""
+        """Block until :meth:`resume`, and return the value passed to it. Call this from the task itself only."""
         if PROCESS.is_child:
             refuse_child()
         self.waits_for = what
@@ -130,4 +130,4 @@ class MakeTask(Protocol):
 
 
 def _nothing() -> None:
-    """Replaces the body of a running task, so that objects that only the body refers to are freed when it ends."""
+    """Replace the body of a running task, so that objects that only the body refers to are freed when it ends."""

@@ -1,4 +1,4 @@
-"""Conversion of units: converts floats and config values with units to integers, once, at input.
+"""Conversion of units: floats and config values with units become integers, once, at input.
 
 Inside the simulator, time is an integer number of picoseconds and bandwidth an integer number of bytes per second.
 No time in the event queue is a float.
@@ -64,12 +64,12 @@ def parse_size_bytes(text: str) -> int:
     """Parse ``"64K"``, ``"1M"`` or ``"4096"`` to bytes; K, M and G are powers of 1024, as in nccl-tests.
 
     Raises:
-        ValueError: when the text is not a size; the message says what is allowed.
+        ValueError: when the text is not a size; the message states what is allowed.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a size; write bytes or a number with K, M or G, such as 64K")
-    return int(found[1]) * int(BYTES_PER_KIB ** _EXPONENT[(found[2] or "").upper()])
+    return int(match[1]) * int(BYTES_PER_KIB ** _EXPONENT[(match[2] or "").upper()])
 
 
 def format_size(nbytes: int) -> str:
@@ -85,12 +85,12 @@ def parse_time_ps(text: str) -> int:
     """Parse ``"30us"``, ``"1.5ms"`` or ``"0"`` to picoseconds; any time except 0 must have a unit.
 
     Raises:
-        ValueError: when the text is not a time or not a whole number of picoseconds; the message says what is allowed.
+        ValueError: when the text is no time, or no whole number of picoseconds; the message states what is allowed.
     """
-    found = _TIME.fullmatch("0ps" if text == "0" else text)
-    if found is None:
+    match = _TIME.fullmatch("0ps" if text == "0" else text)
+    if match is None:
         raise ValueError(f"{text!r} is not a time; write a number with ps, ns, us, ms or s, such as 30us")
-    exact = Decimal(found[1]) * _TIME_SCALES[found[2]]
+    exact = Decimal(match[1]) * _TIME_SCALES[match[2]]
     if exact != int(exact) or exact > LONGEST_TIME_S * PS_PER_S:
         raise ValueError(f"{text!r} must be a whole number of ps, and at most {LONGEST_TIME_S} s")
     return int(exact)

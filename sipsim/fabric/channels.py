@@ -10,27 +10,26 @@ COMPUTE, COMM, CREDIT = 0, 1, 2
 
 
 class Arbitration(NamedTuple):
-    """Arbitration among channels. ``weights``: relative bandwidths; 0: strict priority, the lower channel first.
-
-    With one weight, all channels are one. ``chunk_bytes``: the packet of the packet model (ADR-0023 D8).
+    """Arbitration among virtual channels, in chunks of ``chunk_bytes`` (ADR-0023 D8). ``weights``: relative bandwidths;
+    a channel of weight 0 has strict priority, the lowest number first. With one weight, all channels share a queue.
     """
 
     chunk_bytes: int
     weights: tuple[int, ...]
 
     def check(self) -> None:
-        """Check that channels can be arbitrated.
+        """Check that the values can be used.
 
         Raises:
-            ValueError: for no channel, a negative weight, or a chunk without bytes.
+            ValueError: if there is no weight, a weight is negative, or ``chunk_bytes`` is less than 1.
         """
         if self.chunk_bytes < 1:
-            raise ValueError(f"a chunk has at least a byte, not {self.chunk_bytes}")
+            raise ValueError(f"chunk_bytes is {self.chunk_bytes}; must be at least 1 byte")
         if not self.weights or min(self.weights) < 0:
-            raise ValueError(f"each channel has a weight of 0 or more, not {self.weights}")
+            raise ValueError(f"weights is {self.weights}; must contain a weight of 0 or more for each channel")
 
-    def queue_of(self, vc: int) -> int:
-        """Return the channel whose weight applies to ``vc``: itself, or the only channel.
+    def weighted_channel(self, vc: int) -> int:
+        """Return the channel whose weight applies to ``vc``: ``vc`` itself, or 0 if there is only one weight.
 
         Raises:
             ValueError: for a channel without a weight.
@@ -39,20 +38,20 @@ class Arbitration(NamedTuple):
         if len(weights) == 1:
             return 0
         if not 0 <= vc < len(weights):
-            raise ValueError(f"channel {vc} has no weight among {weights}")
+            raise ValueError(f"virtual channel {vc} has no weight in {weights}; use one from 0 to {len(weights) - 1}")
         return vc
 
 
 @dataclass(frozen=True)
 class ChunkFraming(Framing):
-    """Framing of a wire on which each chunk has a header; ``around``: a further framing of chunks, such as flits."""
+    """Framing of a wire whose chunks have headers; ``around``: a framing around these, such as flits, or None."""
 
     chunk_bytes: int
     header_bytes: int
     around: Framing | None = None
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Return the bytes of a payload's chunks with their headers."""
+        """Return the bytes on the wire for a payload: its chunks with their headers, framed by ``around``."""
         chunks_bytes = payload_bytes - -payload_bytes // self.chunk_bytes * self.header_bytes
         return chunks_bytes if self.around is None else self.around.wire_bytes(chunks_bytes)
 

@@ -1,12 +1,12 @@
 """Fabric of a SIP: transfers are flows whose bytes wait at their source.
 
-The transfers of one source on one channel are a :class:`Train`; they follow each other. In its turn a transfer is a
-flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves the source,
-and ends the head's latency after that. The network holds no bytes.
+The transfers of one source on one channel are a :class:`Train`; they follow each other. When its turn comes, a transfer
+is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves the
+source, and ends one head latency later. The network itself stores no bytes.
 
-A flow that meets no other needs one event, at its end; a later flow on its edges checks by time whether it has left
-them. A flow that meets others, or is followed in its train, also has an event when it leaves. Rates are divided at the
-end of a picosecond.
+A flow that shares no edge needs one event, at its end; a later flow on the same edges compares times to see whether the
+earlier flow has left. A flow that shares an edge, or is followed in its train, has a second event when its last byte
+leaves. Bandwidth is divided after all other events of a picosecond.
 """
 
 from collections import deque
@@ -34,25 +34,25 @@ from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
 BUSY = 0.7
-"""Use of an edge from which on effects matter that flows do not show: mean slowdown of random traffic, against packets
-with a queue of eight per input, is typically 6 % off at 30 % load of the busiest edge, and 22 % at 70 %; packet
-networks that differ only in their buffers differ as much (docs/decisions.md).
+"""Utilisation of an edge from which on effects matter that flows do not model (``UNSHOWN``). The mean slowdown of
+random traffic typically differs from that of packets, with queues of eight per input, by 6 % at 30 % load of the
+busiest edge, and by 22 % at 70 %. Packet networks that differ only in buffers differ as much (docs/decisions.md).
 """
 UNSHOWN = (
     "head-of-line blocking in a router's input, the smaller share of far PEs on a chain, bursts that buffers take up, "
     "and tree saturation"
 )
-_MOST_PATHS = 4096
+_MAX_PATHS = 4096
 _FEW = 4
-"""Divisions include all flows while they have had fewer flows than this on average: the search would cost more."""
+"""While divisions have fewer flows than this on average, each includes all flows: to select some would cost more."""
 _BYTE = PS_PER_S << RATE_BITS
-"""Size of a byte in units of (rate x ps): a rate of 1 moves one unit per picosecond."""
+"""A byte in units of rate times ps: a flow with a rate of 1 moves one unit per picosecond."""
 
 
 class _Path:
-    """Path of transfers of one size over a route. ``drain_ps``: over its slowest edge, at the rate ``limit``.
-    ``is_mailed``: it ends with a link. ``first_ps``: the time of the first of several packets on that link. ``starts``:
-    transfers started so far. ``wires``: its edges except those of memories, if there are others.
+    """Path of transfers of one size: a route and its times. ``drain_ps``: over the slowest edge, at the rate ``limit``.
+    ``is_mailed``: the route ends with a link; ``first_ps``: the time of the first of several packets on that link.
+    ``starts``: transfers started so far. ``wires``: the edges outside of memories; all edges, if none is outside.
     """
 
     __slots__ = (
@@ -78,9 +78,9 @@ class _Path:
 
 
 class Train:
-    """Transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a time,
-    never two over the same wires. ``free_ps``: the earliest begin of the next one. ``wake_ps``: the time of its next
-    check. ``gone``: the last transfer that has left without an event.
+    """Transfers of one source on one channel, in the order of their starts: at most ``in_flight`` are ``flowing`` at a
+    time, never two over the same wires. ``free_ps``: the earliest begin of the next transfer; ``wake_ps``: when the
+    train checks whether that transfer can begin. ``gone``: the last transfer that left without an event.
     """
 
     __slots__ = ("flowing", "free_ps", "gone", "in_flight", "vc", "waiting", "wake_ps")
@@ -95,7 +95,7 @@ class Train:
         self.wake_ps: Ps = -1
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """Return a time before which no transfer of this source is mailed, if its transfers end with a link."""
+        """Return a time before which no transfer of the train is mailed; all transfers must end with a link."""
         least = [min(flow.least_first_ps(now), flow.least_leave_ps(now)) for flow in self.flowing]
         if self.waiting and len(least) < self.in_flight:
             beside = [each.path for each in islice(self.waiting, self.in_flight - len(least))]
@@ -107,12 +107,12 @@ class Train:
 class Flow(Shared):
     """Transfer, from its start to its end.
 
-    ``head_ps``, ``tail_ps``: when its first and last byte are at its source; ``least_head_ps``, ``least_tail_ps``:
-    lower bounds of these. ``own_ps``: its time from ``begin_ps`` on, when its first byte left, if no other delays it;
-    ``leave_ps``: when its last byte leaves, as far as known. ``rest``: the part of it that is left at ``since_ps``.
-    ``is_slow``: others have delayed it; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
-    ``is_alone``. ``feeds``: the transfer that takes its bytes as they arrive. ``first``: the callback for its first
-    packet, pending at ``mail_ps`` as event ``mail``; without event while its rate is 0.
+    ``head_ps``, ``tail_ps``: when its first and last byte are at its source, ``NEVER`` while unknown;
+    ``least_head_ps``, ``least_tail_ps``: lower bounds. ``begin_ps``: when its first byte left, -1 before; ``own_ps``:
+    the time from then to its last byte, if no flow delays it; ``leave_ps``: when its last byte leaves at its present
+    rate. ``rest``: what is not sent at ``since_ps``. ``is_slow``: other flows have delayed it; ``is_on``: it is on its
+    edges. ``event``: its end if ``is_alone``, else the leaving of its last byte. ``feeds``: the transfer that forwards
+    its bytes. ``first``: the callback for its first packet, due at ``mail_ps`` (``mail``), without event at rate 0.
     """
 
     __slots__ = (
@@ -152,38 +152,38 @@ class Flow(Shared):
         self.limit = path.limit
 
     def begin(self, begin_ps: Ps, now: Ps) -> None:
-        """Begin to send. Its own limit is the slowest edge, or the transfer that brings its bytes."""
+        """Begin to send. The slowest edge limits the flow, or the transfer that brings its bytes."""
         self.begin_ps, self.since_ps = begin_ps, now
         if self.least_tail_ps - begin_ps > self.own_ps:
             self.own_ps = self.least_tail_ps - begin_ps
             self.limit = self.path.rest // self.own_ps
         if self.past is not None:
             alone_ps = max(self.head_ps + self.path.drain_ps, self.least_tail_ps)
-            self.past.begun(begin_ps, self.own_ps, begin_ps + self.own_ps - alone_ps)
+            self.past.note_begin(begin_ps, self.own_ps, begin_ps + self.own_ps - alone_ps)
 
     def hand_on(self, following: "Flow") -> None:
-        """Let a flow of the same path, train and limit take its place on all edges."""
+        """Replace this flow by ``following``, of the same path, train and limit, on all edges."""
         self.is_on, following.is_on, following.bit = False, True, self.bit
         for line, _ in self.loads:
             line.flows[following] = line.flows.pop(self)
 
     def rest_at(self, now: Ps) -> int:
-        """Return the part of the transfer that is left, in the unit of :data:`_BYTE`."""
+        """Return what the source has not sent yet, in the unit of :data:`_BYTE`."""
         rest = self.rest - self.rate * (now - self.since_ps)
         return rest if rest > 0 else 0
 
     def carried_ps(self) -> Ps:
-        """Return the time at its own limit for the bytes that have left by ``since_ps``."""
+        """Return the time that the bytes which had left by ``since_ps`` need at the flow's own limit."""
         return -(-self.own_ps * (self.path.rest - self.rest) // self.path.rest)
 
     def least_first_ps(self, now: Ps) -> Ps:
-        """Return a time before which its first packet is not mailed, unless it leaves before."""
+        """Return a time before which the first packet is not mailed, unless the last byte leaves before that."""
         if self.rate or self.first is None:
             return self.mail_ps
         return now + max(self.path.first_ps - self.carried_ps(), 0)
 
     def least_leave_ps(self, now: Ps) -> Ps:
-        """Return a time before which its last byte does not leave, whichever flows leave before it."""
+        """Return a time before which the last byte does not leave, whichever other flows leave earlier."""
         least = now + self.rest_at(now) // self.limit if self.is_slow else self.begin_ps + self.own_ps
         return max(least, now if self.tail_ps == NEVER else self.tail_ps)
 
@@ -191,8 +191,8 @@ class Flow(Shared):
 class FlowFabric:
     """Fabric of one SIP: all edges and the flows on them.
 
-    ``history``: the list that --explain reads, or None. ``is_watched``: each division is checked. ``divisions``,
-    ``touched``: the number of divisions of bandwidth, and of flows in them.
+    ``history``: the transfers, for ``--explain``, or None if it is off. ``is_watched``: whether each division is
+    checked. ``divisions``, ``touched``: the number of divisions of bandwidth, and of flows in all of them.
     """
 
     far_buffers: None = None
@@ -222,8 +222,8 @@ class FlowFabric:
         """
         train = self._trains.get((source, vc))
         if train is None:
-            own = self._arbitration.queue_of(vc)
-            train = self._trains[source, vc] = self._trains.setdefault((source, own), Train(own, in_flight))
+            channel = self._arbitration.weighted_channel(vc)
+            train = self._trains[source, vc] = self._trains.setdefault((source, channel), Train(channel, in_flight))
         return train
 
     def start(
@@ -241,12 +241,12 @@ class FlowFabric:
     ) -> Flow:
         """Send ``nbytes`` over ``route`` after the earlier transfers of ``train``.
 
-        The last byte is at the source in ``delay_ps``, the first one ``span_ps`` before it. ``done(head_ps, tail_ps)``
-        is called when the tail is at the end of the route, and ``left`` with the same times when the last byte leaves
-        the source; if the route ends with a link, ``done`` is called then too, as the frame is mailed. ``first`` is
-        called before that, for more than one packet of the link, when the first packet would have left at the link's
-        rate. ``is_fed``: the bytes arrive later (:meth:`feed`), the first no sooner than the delay and span state; the
-        transfer that brings them names this one as ``feeds``. The node between both counts once.
+        The last byte is at the source in ``delay_ps``, the first byte ``span_ps`` earlier. ``left(head_ps, tail_ps)``
+        is called when the last byte leaves the source, with the arrival times at the end of the route. ``done`` is
+        called with the same times at ``tail_ps``; if the route ends with a link, when the last byte leaves. ``first``
+        is called for a transfer of several link packets, when the first one would have left at the link's rate.
+        ``is_fed``: another transfer, started with this one as ``feeds``, brings the bytes (:meth:`feed`), the first
+        byte no sooner than ``delay_ps`` and ``span_ps`` say. The node between both transfers counts once.
 
         Raises:
             ValueError: if ``nbytes`` is less than 1.
@@ -268,9 +268,9 @@ class FlowFabric:
         return flow
 
     def feed(self, fed: Flow, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
-        """Set the times at which a fed transfer's bytes are at its source: the first at ``head_ps``, the last at
-        ``tail_ps``, or no sooner than ``least_tail_ps`` while that is not known. All are later by the delay that its
-        start has requested.
+        """Set the times at which a fed transfer's bytes are at its source: the first byte at ``head_ps``, the last at
+        ``tail_ps`` (while that is ``NEVER``: no sooner than ``least_tail_ps``). If ``head_ps`` is earlier than the
+        transfer's start allowed, all three times are postponed by the difference.
         """
         is_known, late_ps = fed.head_ps < NEVER, max(fed.least_head_ps - head_ps, 0)
         fed.head_ps, fed.least_tail_ps = head_ps + late_ps, least_tail_ps + late_ps
@@ -282,13 +282,13 @@ class FlowFabric:
             self._await(fed, tail_ps)
 
     def use(self) -> dict[Edge, EdgeUse]:
-        """Return the use of every edge so far. Counted by path and summed here: a transfer pays one addition."""
+        """Return the use of every edge so far, summed over the counts of all paths: a start costs one addition."""
         return edge_use(((path.route, path.nbytes, path.starts) for path in self._paths.values()), self._past_use)
 
     def _path(self, route: Route, nbytes: int) -> _Path:
         if nbytes < 1:
-            raise ValueError(f"a transfer has at least a byte, not {nbytes}")
-        if len(self._paths) >= _MOST_PATHS:
+            raise ValueError(f"a transfer of {nbytes} bytes cannot be sent; nbytes must be at least 1")
+        if len(self._paths) >= _MAX_PATHS:
             self._past_use = self.use()
             self._paths.clear()  # transfers under way hold their paths
         channels = len(self._arbitration.weights)
@@ -331,7 +331,7 @@ class FlowFabric:
         return True
 
     def _begin(self, flow: Flow, now: Ps) -> None:
-        """Begin a transfer; in the past if it could have begun then, such as one that arrives over a link."""
+        """Begin a transfer, in the past if its head was at the source earlier, as for one that arrives over a link."""
         train = flow.train
         begin_ps = train.free_ps = flow.head_ps if flow.head_ps > train.free_ps else train.free_ps
         flow.begin(begin_ps, now)
@@ -368,8 +368,8 @@ class FlowFabric:
             self._plan(flow)
 
     def _plan_first(self, flow: Flow, now: Ps) -> None:
-        """Schedule the first packet of several, unless the transfer would leave before. A transfer leaves no sooner
-        than at its own limit, so this event is before its leaving.
+        """Schedule the event of the first packet, unless the last byte could leave earlier. The last byte leaves no
+        sooner than at the flow's own limit, so the event always precedes it.
         """
         mail_ps = max(flow.begin_ps + flow.path.first_ps, now)
         if mail_ps < flow.begin_ps + flow.own_ps:
@@ -377,7 +377,7 @@ class FlowFabric:
             flow.mail = self._engine.at(mail_ps, partial(self._mail_first, flow))
 
     def _replan_first(self, flow: Flow, now: Ps) -> None:
-        """Cancel the first packet's event while the rate is 0; schedule it again as if the transfer began later."""
+        """Cancel the first packet's event if the rate is 0, else schedule it as if the transfer had begun later."""
         if flow.mail is not None:
             flow.mail.cancel()
         flow.mail, flow.mail_ps = None, NEVER
@@ -388,7 +388,7 @@ class FlowFabric:
     def _mail_first(self, flow: Flow) -> None:
         now, head_ps, first = self._engine.now_ps, flow.path.head_ps, flow.first
         if self._is_due:
-            # A division may still delay it.
+            # The division of this picosecond may still delay the first packet.
             flow.mail = self._engine.at(now, partial(self._mail_first, flow), AFTER)
             return
         assert first is not None
@@ -400,7 +400,7 @@ class FlowFabric:
             self._take_off(flow)
 
     def _plan(self, flow: Flow) -> None:
-        """Schedule the event of a flow whose rate is known: its end if only that matters, else its leaving."""
+        """Schedule the event of a flow with a known rate: its last byte's leaving if that matters, else its end."""
         is_followed = flow.left or flow.feeds or flow.train.waiting or flow.path.is_mailed
         if flow.tight or is_followed or flow.tail_ps > flow.leave_ps:
             self._await(flow, flow.leave_ps)
@@ -420,7 +420,7 @@ class FlowFabric:
         flow.event = None if leave_ps == NEVER else self._engine.at(leave_ps, partial(self._leave, flow))
 
     def _leave(self, flow: Flow) -> None:
-        """Handle that all bytes at the source have left: the transfer has left if its last byte was there."""
+        """Handle that all bytes at the source have left; the transfer has left if the last byte was among them."""
         now, train, flow.event = self._engine.now_ps, flow.train, None
         if flow.tail_ps > now:
             self._take_off(flow)
@@ -456,7 +456,7 @@ class FlowFabric:
             done(flow.begin_ps + flow.path.head_ps, tail_ps)
 
     def _hand_on(self, flow: Flow, now: Ps) -> bool:
-        """Let the next transfer of a train take a flow's place on all edges if it is alike; return whether it did."""
+        """Replace a flow on all edges by its train's next transfer if both are alike; return whether they were."""
         train = flow.train
         following = train.waiting[0] if train.waiting and flow.is_on else None
         if following is None or following.path is not flow.path or following.feeds is not None:
@@ -476,7 +476,7 @@ class FlowFabric:
         return True
 
     def _take_off(self, flow: Flow) -> None:
-        """Remove a flow from its edges; the flows that it has delayed divide them anew."""
+        """Remove a flow from its edges; the flows that it has delayed get new rates."""
         if not flow.is_on:
             return
         flow.is_on = False
@@ -495,8 +495,8 @@ class FlowFabric:
             self._engine.at(self._engine.now_ps, self._divide, AFTER)
 
     def _divide(self) -> None:
-        """Divide bandwidth anew after flows have begun or left: among the flows whose rates may change; with a history,
-        or if divisions are small (``_FEW``), among all flows that tight edges join.
+        """Divide bandwidth anew after flows have begun or left, among the flows whose rates may change. With a history,
+        or if divisions are small (``_FEW``), divide it among all flows that tight edges connect.
         """
         now, weights = self._engine.now_ps, self._arbitration.weights
         is_whole = self.history is not None or self.touched < _FEW * self.divisions
@@ -520,7 +520,7 @@ class FlowFabric:
                 self._replan(flow, now)
 
     def _replan(self, flow: Flow, now: Ps) -> None:
-        """Schedule the event of a flow at its rate, if it has none or another one."""
+        """Schedule the event of a flow after a division, unless its event is scheduled at the same time already."""
         flow.is_slow = flow.is_slow or flow.rate < flow.limit
         if not flow.is_slow:
             leave_ps = flow.begin_ps + flow.own_ps
@@ -528,7 +528,7 @@ class FlowFabric:
             leave_ps = now + (flow.rest + flow.rate // 2) // flow.rate if flow.rate else NEVER
         if flow.past is not None:
             others = (each.past.path_text for each in flow.neck.flows if each is not flow) if flow.neck else ()
-            flow.past.divided(now, flow.rate, flow.limit, flow.neck.edge if flow.neck else None, others)
+            flow.past.note_rate(now, flow.rate, flow.limit, flow.neck.edge if flow.neck else None, others)
         if leave_ps != flow.leave_ps or flow.event is None or (flow.is_alone and flow.tight):
             flow.leave_ps = leave_ps
             self._plan(flow)

@@ -1,7 +1,7 @@
-"""Graphs of a SIP: nodes with a fixed cost, edges with a delay and a bandwidth, routes, and grids of places.
+"""Graphs of a SIP: nodes with a fixed delay, edges with a delay and a bandwidth, routes, and grids of places.
 
-A graph has structure and costs: the fabric decides when an edge is used, the chip which nodes exist. A grid consists of
-cubes in a SIP or of routers in a cube; a place is a number, row by row from the north-west.
+A graph describes structure and costs. The chip defines the nodes; the fabric decides when an edge is used. A grid
+consists of cubes in a SIP or of routers in a cube; its places are numbered row by row from the north-west.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,13 @@ from sipsim.core.units import drain_ps
 Done = Callable[[int, int], None]
 """Callback with the times, in ps, at which the head and the tail of a transfer are at the end of its route."""
 FAR = "far"
-"""The kind of the node at the far end of a link between SIPs."""
+"""Kind of the node at the far end of a link between SIPs."""
 
 
 class Node(NamedTuple):
-    """Node of a graph. ``place``: the PE or router number, or the port letter; ``cube``: -1 for the SIP's IO ports."""
+    """Node of a graph. ``cube``: the cube's number, -1 for the SIP's IO ports. ``place``: a number, such as the PE's or
+    router's, or a port's letter.
+    """
 
     kind: str
     cube: int
@@ -31,23 +33,23 @@ class Node(NamedTuple):
 
 
 class Framing(Protocol):
-    """Bytes that an edge adds to a payload: a link between SIPs, or flits between dies of one SIP."""
+    """Framing that an edge adds to a payload, such as the frames of a link, or flits between dies of one SIP."""
 
     def wire_bytes(self, payload_bytes: int) -> int:
         """Return the bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Return the bytes on the wire of the first packet of a payload: all, if it is one packet."""
+        """Return the bytes on the wire of a payload's first packet: all bytes, if the payload is one packet."""
         return self.wire_bytes(payload_bytes)
 
     def stored_ps(self, payload_bytes: int) -> int:
-        """Return the time for which the node after the link delays a head."""
+        """Return the time, in ps, for which the node after the edge stores bytes before it forwards a head."""
         return 0
 
 
 @dataclass(frozen=True)
 class FixedBytes(Framing):
-    """Framing of a memory's edge that every transfer takes for ``nbytes``, whatever its own size."""
+    """Framing of a memory's edge, which every transfer uses for ``nbytes`` bytes, whatever the transfer's size."""
 
     nbytes: int
 
@@ -56,10 +58,9 @@ class FixedBytes(Framing):
 
 
 class Edge(NamedTuple):
-    """Directed wire, or with ``memory`` the named port or bank of the memory at a node: ``src`` is then ``dst``.
-
-    ``overhead_ps``: the delay of a head at its end node. ``framing``: the bytes that it adds; links between SIPs have
-    one.
+    """Directed wire; or, if ``memory`` is set, the port or bank of that name in the memory at node ``src``, which is
+    then also ``dst``. ``overhead_ps``: the delay of a head at node ``dst``. ``framing``: the framing of payloads on the
+    edge, if any; links between SIPs have one.
     """
 
     src: Node
@@ -76,7 +77,7 @@ class Edge(NamedTuple):
 
     @property
     def shared(self) -> "Edge":
-        """The edge as transfers share it: for a memory's edge, without the bytes that one transfer takes."""
+        """The edge by which its use by all transfers is looked up: a memory's edge without the size of one transfer."""
         return self._replace(framing=None) if type(self.framing) is FixedBytes else self
 
     @property
@@ -92,19 +93,19 @@ class Edge(NamedTuple):
         """
         if self.framing is None:
             return payload_bytes
-        found = self.framing.wire_bytes(payload_bytes)
-        if found < payload_bytes and not self.memory:
-            what = f"{type(self.framing).__name__}.wire_bytes({payload_bytes}) is {found}"
-            raise InvariantViolation(f"{what}; a frame is no shorter than its payload")
-        return found
+        wire_bytes = self.framing.wire_bytes(payload_bytes)
+        if wire_bytes < payload_bytes and not self.memory:
+            what = f"{type(self.framing).__name__}.wire_bytes({payload_bytes}) is {wire_bytes}"
+            raise InvariantViolation(f"{what}; must be at least the payload's {payload_bytes} bytes")
+        return wire_bytes
 
     def drain_ps(self, payload_bytes: int) -> int:
         """Return the time that this wire needs for a payload."""
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
     def first_ps(self, payload_bytes: int) -> int:
-        """Return the time that this wire needs for the first of several packets of a payload, or for the bytes that the
-        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole.
+        """Return the time, in ps, after which the first packet of a payload has left over this wire, and the node after
+        the wire has stored enough to forward the head. Return 0 if only the whole payload does both.
         """
         if self.framing is None:
             return 0
@@ -114,10 +115,10 @@ class Edge(NamedTuple):
 
 
 class Bottleneck(NamedTuple):
-    """Time between head and tail of an uncontended transfer whose tail nothing else delays.
+    """Time between head and tail of an uncontended transfer, and the edges that cause it.
 
-    ``hops``: the edges that bound it, all alike; the first of them needs ``drain_ps`` for the bytes. ``stored``:
-    earlier links after which the head is delayed, with the delays.
+    ``hops``: the numbers of the edges that equally bound the time; the first of these needs ``drain_ps`` for the bytes.
+    ``stored``: numbers of earlier links after which a node stores the head, with the delays in ps.
     """
 
     hops: tuple[int, ...]
@@ -126,17 +127,17 @@ class Bottleneck(NamedTuple):
 
     @property
     def ps(self) -> int:
-        """The whole time."""
+        """The time between head and tail."""
         return self.drain_ps + sum(ps for _, ps in self.stored)
 
 
 def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, end_ps: int = 0) -> Bottleneck:
     """Return the bottleneck of a chain of edges: the slowest edge, if no node stores bytes.
 
-    A head continues when the node after a link has stored a frame, or the whole transfer if that is shorter. With
-    ``s(k)`` the time stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind the head.
-    ``source_ps``, ``end_ps``: the time that a memory before the first edge (hop -1) and one after the last (one more
-    hop) need for the bytes.
+    A head continues when the node after a link has stored a frame, or the whole transfer if that is shorter. If nodes
+    before edge ``k`` delay the head by ``s(k)`` in sum, the tail is ``max over k of (s(k) + drain(k))`` behind it.
+    ``source_ps``, ``end_ps``: the time that a memory before the first edge (hop -1), and a memory after the last edge
+    (hop ``len(edges)``), needs for the bytes.
     """
     stored: tuple[tuple[int, int], ...] = ()
     stored_before = stored
@@ -157,22 +158,22 @@ def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, en
 
 
 class Route(NamedTuple):
-    """Chain of edges. ``start_ps``: the overhead of the node from which the head starts."""
+    """Chain of edges from node ``start``. ``start_ps``: the delay of the head in that node."""
 
     start: Node
     start_ps: int
     edges: tuple[Edge, ...]
 
     def head_ps(self) -> int:
-        """Return the latency of the head: every wire and every node, without the drain."""
+        """Return the latency of the head, in ps: the delays of all wires and nodes, without the drain."""
         return self.start_ps + sum([e.wire_ps + e.overhead_ps for e in self.edges])
 
     def drain_ps(self, payload_bytes: int) -> int:
-        """Return the drain over the bottleneck, paid once."""
+        """Return the drain over the slowest edge, in ps."""
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
     def latency_ps(self, payload_bytes: int) -> int:
-        """Return the time of an uncontended transfer without the memory's write latency: head latency and drain."""
+        """Return the time of an uncontended transfer: head latency and drain, without the memory's write latency."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":
@@ -187,7 +188,7 @@ def port_node(port: str) -> Node:
 
 
 def link_edge(port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
-    """Return the edge of the link out of an IO port; the far SIP adds the far port's overhead."""
+    """Return the edge of the link at an IO port. Its overhead is 0: the far SIP counts the far port's overhead."""
     return Edge(port_node(port), Node(FAR, -1, port), latency_ps, 0, bandwidth_bps, framing)
 
 
@@ -195,11 +196,11 @@ class RouteGraph(Protocol):
     """Graph of one SIP. All SIPs of a system share one graph."""
 
     def route(self, src: Node, dst: Node) -> Route:
-        """Return the route between two nodes; the same object at every call."""
+        """Return the route from ``src`` to ``dst``: the same object at every call."""
 
 
 PORTS = ("E", "W", "N", "S")
-"""Sides of a grid, and the ports at these sides."""
+"""Sides of a grid: east, west, north, south; and the ports at these sides."""
 _STEP = {"E": (1, 0), "W": (-1, 0), "N": (0, -1), "S": (0, 1)}
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 
@@ -211,7 +212,7 @@ def middle(port: str, w: int, h: int) -> int:
 
 
 def steps(first: int, last: int, width: int) -> list[str]:
-    """Return the moves from one place of a grid to another, X before Y."""
+    """Return the moves (``E``, ``W``, ``N``, ``S``) from one place of a grid to another, X before Y."""
     dx, dy = last % width - first % width, last // width - first // width
     return ["E" if dx > 0 else "W"] * abs(dx) + ["S" if dy > 0 else "N"] * abs(dy)
 

@@ -16,10 +16,10 @@ from sipsim.fabric.transport import Transport
 def open_fabric(
     engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, history: list[Any] | None
 ) -> FlowFabric | BufferedFabric:
-    """Make the fabric of a SIP: of flows, or with ``buffers`` of packets in finite input buffers.
+    """Make the fabric of a SIP: a fabric of flows or, if ``buffers`` is given, of packets in finite input buffers.
 
-    ``is_watched``: the fabric checks its invariants. ``history``: a list for its transfers, for
-    :func:`delayed_transfers`, or None.
+    ``is_watched``: whether the fabric checks its invariants. ``history``: the list to which the fabric adds its
+    transfers, for :func:`delayed_transfers`; None if no history is recorded.
     """
     if buffers is None:
         fabric = FlowFabric(engine, arbitration)
@@ -33,7 +33,7 @@ def open_fabric(
 
 
 def delayed_transfers(fabric: Transport) -> Iterator[Delayed]:
-    """Yield the transfers that arrived later than alone, in the order of their starts, from the fabric's history."""
+    """Yield the transfers in the fabric's history that others delayed, in the order of their starts."""
     if isinstance(fabric, FlowFabric):
         return delayed(fabric.history or ())
     assert isinstance(fabric, BufferedFabric)

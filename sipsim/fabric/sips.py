@@ -1,6 +1,6 @@
-"""SIPs and their links: link kinds, channels between SIPs, and routes from end to end, for every chip.
+"""Network of SIPs for every chip: links and their kinds, channels between SIPs, and routes from end to end.
 
-A description derived from the resolved config. The chip knows the inside of a SIP: a graph, if frames pass through.
+The network is derived from the resolved config. If frames pass through SIPs, the chip gives the graph inside a SIP.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ Ps = int
 
 
 class FarEnd(NamedTuple):
-    """Far end of a port's link: its channel, and the SIP and port there."""
+    """Far end of a port's link: the link's channel to that end, and the SIP and port there."""
 
     channel: int
     sip: int
@@ -37,7 +37,7 @@ class FarEnd(NamedTuple):
 
 
 class ParallelLink(NamedTuple):
-    """One of the links from a SIP to a neighbour: its channel, and its ports at both ends."""
+    """Link from a SIP to a neighbour, perhaps one of several: its channel, and its ports at both ends."""
 
     channel: int
     port: str
@@ -45,12 +45,12 @@ class ParallelLink(NamedTuple):
 
 
 def _port_order(port: str) -> tuple[object, ...]:
-    """Return a sort key: the sides of a grid are before other ports."""
+    """Return the sort key of a port: the sides of a grid precede other ports."""
     return (PORTS.index(port) if port in PORTS else len(PORTS), natural_order(port))
 
 
 def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) -> None:
-    """Check that a time that a user's link kind returns is one."""
+    """Raise ``ConfigError`` if the value of a user's link kind for ``name`` is no time in ps."""
     if type(bound_ps) is not int or bound_ps < 0:
         what = f"its {name} is {bound_ps!r}; must be a whole number of ps, 0 or more"
         raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
@@ -59,7 +59,7 @@ def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) 
 class SipNetwork:
     """All SIPs of a run and their links. Channel ``i`` carries the data of directed link ``i``.
 
-    ``link_kinds``, ``outages``: by directed link.
+    ``link_kinds``, ``outages``: one entry per directed link.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -77,25 +77,24 @@ class SipNetwork:
         }
 
     def data_channels(self) -> list[Channel]:
-        """Return one channel per directed link, in canonical order, with its lookahead.
-
-        The lookahead is ``LinkKind.lookahead_ps`` of :meth:`least_path_ps`.
+        """Return one channel per directed link, in canonical order, with its lookahead: the link kind's
+        ``lookahead_ps`` of :meth:`least_path_ps`.
 
         Raises:
-            ConfigError: for a link kind without lookahead.
+            ConfigError: for a lookahead of 0, or one that is not a time in ps.
         """
         channels = []
         for number, (link, kind) in enumerate(zip(self.links, self.link_kinds, strict=True)):
             lookahead_ps = kind.lookahead_ps(self.least_path_ps(number))
             if lookahead_ps == 0:
-                what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel"
+                what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel; must be more than 0"
                 raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
             _check_bound(link, kind, "lookahead_ps", lookahead_ps)
             channels.append(Channel(link.src, link.dst, lookahead_ps, link.name))
         return channels
 
     def transit_reaction_ps(self, sip: int) -> int:
-        """Return the least time from an arrival at a SIP to the sending of the same packet on its next link."""
+        """Return the least time, in ps, from a packet's arrival at a SIP to its sending on the next link."""
         bounds = []
         for link, kind in self._kinds_from(sip):
             bounds.append(kind.reaction_ps(self.transit_ps(kind)))
@@ -103,7 +102,7 @@ class SipNetwork:
         return min(bounds, default=0)
 
     def answers_ps(self, sip: int) -> list[Ps]:
-        """Return the least times from an arrival at a port of a SIP to the port's own answer."""
+        """Return for each port of a SIP that answers arrivals the least time, in ps, from an arrival to its answer."""
         bounds = []
         for link, kind in self._kinds_from(sip):
             answer_ps = self.answer_ps(kind)
@@ -120,7 +119,7 @@ class SipNetwork:
         return self.link_kinds[self.far_ends[sip, port].channel]
 
     def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
-        """Whether the route to a SIP, by ``first_port`` if given, has only ``is_die_to_die`` links, or none."""
+        """Whether all links on the route to a SIP (over ``first_port``, if given) are ``is_die_to_die``."""
         while src_sip != dst_sip:
             far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
             if not self.link_kinds[far.channel].is_die_to_die:
@@ -129,60 +128,60 @@ class SipNetwork:
         return True
 
     def hops(self, src_sip: int, dst_sip: int) -> int:
-        """Return the number of links on the shortest route to another SIP."""
+        """Return the number of links on the shortest route from a SIP to another."""
         return self._hops_to(dst_sip)[src_sip]
 
     def next_port(self, src_sip: int, dst_sip: int) -> str:
-        """Return the port for packets to another SIP: fewest hops; then E, W, N, S, eth2, eth10."""
+        """Return the port for packets to another SIP: fewest hops, then in the order E, W, N, S, eth2, eth10."""
         hops = self._hops_to(dst_sip)
         nearer = hops[src_sip] - 1
         return next(port for port in self._ports_of[src_sip] if hops[self.far_ends[src_sip, port].sip] == nearer)
 
     def links_between(self, sip_a: int, sip_b: int, with_reserved: bool = False) -> list[ParallelLink]:
-        """Return the links from ``sip_a`` to ``sip_b``; none if they are no neighbours.
+        """Return the links from ``sip_a`` to ``sip_b``; the list is empty if the SIPs are no neighbours.
 
-        The links are in the order of the ports of the SIP with the lower number: entry ``i`` of both directions is one
-        link. Links that the topology reserves are excluded unless ``with_reserved``.
+        The links are in the order of the ports of the SIP with the lower number, so entry ``i`` of both directions is
+        the same link. Links that the topology reserves are excluded unless ``with_reserved``.
         """
         reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
         ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
-        found = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
+        links = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
         if sip_a > sip_b:
-            found.sort(key=lambda link: _port_order(link.far_port))
-        return [link for link in found if f"{sip_a}.{link.port}" not in reserved]
+            links.sort(key=lambda link: _port_order(link.far_port))
+        return [link for link in links if f"{sip_a}.{link.port}" not in reserved]
 
     def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
-        """Return the port of a ``global_X`` direction if its link leads to that SIP, else the routed port."""
+        """Return the port of a ``global_X`` direction if its link leads to ``dst_sip``, else :meth:`next_port`."""
         port = direction.removeprefix("global_")
         far = self.far_ends.get((src_sip, port))
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
 
     @property
     def shape_text(self) -> str | None:
-        """The grid of SIPs, such as ``3x2``; None for a topology without one."""
+        """The grid of SIPs, such as ``3x2``; None for a topology without a grid."""
         return grid_text(self.shape) if TOPOLOGIES.get(self.topology).dimensions > 1 else None
 
     @property
     def link_text(self) -> str:
-        """The presets of the links, in the order of their first link; without links, the preset of the config."""
+        """Names of the presets in use, in the order of each one's first link; without links, the default preset."""
         sips = self.resolved.topology.system.sips
         return ", ".join(dict.fromkeys(link_presets(sips, self.links) or [sips.link]))
 
     def describe(self) -> str:
-        """Return the system as one line for messages."""
+        """Return one line for messages: number of SIPs, topology, links, chip."""
         sips, links = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}", self.link_text
         joined = f"{self.topology} {self.shape_text}" if self.shape_text else self.topology
         return f"{sips}, {joined}, link{'s' if ',' in links else ''} {links}, {self.describe_sip()} each"
 
     def describe_sip(self) -> str:
-        """Return one SIP in a few words."""
+        """Return the text for one SIP in :meth:`describe`."""
         return f"chip {self.resolved.topology.system.chip}"
 
     def canonical_view(self) -> dict[str, Any]:
-        """Return the system for digests: the same system gives the same values, however its config was written.
+        """Return the system for digests: configs that describe the same system have the same values.
 
-        The shape is filled in; only link presets in use count, without names and sources. The chip adds the values of
-        the other sections that count.
+        The shape is filled in. Only link presets in use count, without names and sources. The chip adds the values of
+        the other sections that have an effect.
         """
         system = msgspec.to_builtins(self.resolved.topology.system)
         system["sips"].update(shape=self.shape, link=None)
@@ -196,35 +195,33 @@ class SipNetwork:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
         kinds = zip(self.link_kind_names, self.link_kinds or [default], strict=True)
-        # Classes of two users may have the same name.
+        # Users' classes of the same name may differ, so a registered name with a dot is used in full.
         links = [[name if "." in name else type(kind).__name__, kind] for name, kind in kinds]
         return {"topology": {"system": system}, "link": links[0] if all(each == links[0] for each in links) else links}
 
     @property
     def link_kind_names(self) -> list[str]:
-        """The registered name of each directed link's kind; without links, of the default kind."""
+        """The registered name of each directed link's kind; without links, only that of the default kind."""
         sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
         return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
     def least_path_ps(self, link: int) -> Ps:
-        """Return the least time from the sending of a byte of a frame, at its source, until it is on link number
-        ``link``.
+        """Return the least time from when a source sends a byte of a frame until the byte is on link number ``link``.
 
-        A chip that knows its sources may return more than 0; then links have a longer lookahead.
+        A chip with a longer least path overrides this; its channels then have a longer lookahead.
         """
         return 0
 
     def transit_ps(self, kind: AnyLinkKind) -> Ps:
-        """Return the least time from an arrival to the sending of the same frame on its next link, of a kind."""
+        """Return the least time from a frame's arrival to its sending on the next link, which is of ``kind``."""
         return 0
 
     def answer_ps(self, kind: AnyLinkKind) -> Ps | None:
-        """Return the least time from an arrival at a port of a SIP to the answer of a port with a link of a kind, or
-        None.
-        """
+        """Return the least time from an arrival to the answer of a port with such a link; None if it never answers."""
         return kind.answer_ps
 
     def _hops_to(self, dst_sip: int) -> list[int]:
+        """Return each SIP's number of hops to ``dst_sip``, from a breadth-first search."""
         hops = self._hops.get(dst_sip)
         if hops is None:
             hops = [-1] * self.n_sips
@@ -240,7 +237,7 @@ class SipNetwork:
 
     @cached_property
     def links_from(self) -> list[list[int]]:
-        """The numbers of the directed links that leave each SIP, by SIP."""
+        """The numbers of the directed links that leave each SIP: one list per SIP."""
         numbers: list[list[int]] = [[] for _ in range(self.n_sips)]
         for number, link in enumerate(self.links):
             numbers[link.src].append(number)
@@ -266,10 +263,10 @@ class SipNetwork:
 
 
 class RoutedSips(SipNetwork):
-    """SIPs through which frames pass on routes.
+    """Network of SIPs through which frames pass on routes.
 
-    ``graph``: the inside of every SIP, with a node for each IO port (:func:`port_node`). ``chunk_bytes``: the part of a
-    transfer that a shared edge serves at a time.
+    ``graph``: the inside of every SIP, with a node for each IO port (:func:`port_node`). ``chunk_bytes``: how many
+    bytes of a transfer a shared edge serves at a time.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
@@ -278,27 +275,27 @@ class RoutedSips(SipNetwork):
         self.chunk_bytes = chunk_bytes
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
-        """Return the route from a node of one SIP to a node of another (or the same), with links and transit SIPs."""
+        """Return the route between two nodes of any two SIPs, with the links and SIPs between them."""
         pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
         return reduce(lambda onward, route: route.then(onward), reversed(pieces))
 
     def pieces(
         self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
     ) -> list[tuple[int, Route]]:
-        """Return :meth:`end_to_end` SIP by SIP: each route leads from a node of that SIP over the link out of it, the
-        last one to the destination. Head latencies add up, and the drain is the longest; the objects are always the
-        same.
+        """Return :meth:`end_to_end` as (SIP, route) pairs: each route leads from a node of its SIP over the link to the
+        next SIP, the last one to ``dst``. The sum of the head latencies and the longest drain are those of the whole
+        route. A route is the same object at every call.
         """
-        found = []
+        routes = []
         while src_sip != dst_sip:
             port = first_port or self.next_port(src_sip, dst_sip)
-            found.append((src_sip, self.leaving(src_sip, src, port)))
+            routes.append((src_sip, self.leaving(src_sip, src, port)))
             far = self.far_ends[src_sip, port]
             src_sip, src, first_port = far.sip, port_node(far.port), None
-        return [*found, (dst_sip, self.graph.route(src, dst))]
+        return [*routes, (dst_sip, self.graph.route(src, dst))]
 
     def leaving(self, sip: int, src: Node, port: str) -> Route:
-        """Return the route from a node of a SIP to the far end of a port's link. SIPs with equal links share it."""
+        """Return the route from a node to the far end of a port's link: one object for all SIPs with equal links."""
         link = self.link_of(sip, port)
         key = (src, port, link)
         if key not in self._leaving:
@@ -312,6 +309,7 @@ class RoutedSips(SipNetwork):
 
     @cached_property
     def least_transit_ps(self) -> int:
+        """The least head latency, in ps, from one port of a SIP to another; 2**62 if no two ports are in use."""
         used = sorted({link.src_port for link in self.links})
         transits = (self.graph.route(port_node(a), port_node(b)).head_ps() for a in used for b in used if a != b)
         return min(transits, default=2**62)

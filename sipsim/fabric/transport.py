@@ -1,4 +1,4 @@
-"""Interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and the use of its edges."""
+"""Interface of both fabrics of a SIP (:mod:`sipsim.fabric.open`), and the use of edges."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import add
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 Ps = int
 NEVER: Ps = 1 << 62
 First = Callable[[Ps, Ps, Ps], None]
-"""Callback with three times at the end of a transfer's route: the arrival of the first byte, that of the first packet,
-and a time before which the last byte does not arrive."""
+"""Callback for a transfer's first packet, with three times, in ps, at the end of the route: the arrival of the first
+byte, the arrival of the first packet, and a lower bound of the last byte's arrival."""
 
 
 class EdgeUse(NamedTuple):
-    """Use of an edge by the started transfers: their number, bytes with framing, and the time that these need."""
+    """Use of an edge by the started transfers: their number, bytes with framing, and the time that the bytes need."""
 
     transfers: int
     nbytes: int
@@ -27,39 +27,39 @@ class EdgeUse(NamedTuple):
 
 
 def edge_use(paths: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse]) -> dict[Edge, EdgeUse]:
-    """Return the use of every edge: ``past``, and by path (route, bytes of a transfer, transfers started)."""
+    """Return the use of every edge: ``past`` plus the use by ``paths`` (route, bytes per transfer, transfers)."""
     # Edges are looked up by their ids: the hash of an edge takes ten times as long.
     totals: dict[int, tuple[Edge, list[int]]] = {}
     for route, nbytes, count in paths:
         for edge in route.edges:
-            known = totals.get(id(edge)) or totals.setdefault(id(edge), (edge, [0, 0, 0]))
-            total, framing = known[1], edge.framing
+            _, total = totals.get(id(edge)) or totals.setdefault(id(edge), (edge, [0, 0, 0]))
+            framing = edge.framing
             wire_bytes = nbytes if framing is None else framing.wire_bytes(nbytes)
             total[0] += count
             total[1] += count * wire_bytes
             total[2] += count * drain_ps(wire_bytes, edge.bandwidth_bps)
-    found = dict(past)
+    uses = dict(past)
     for edge, total in totals.values():
         edge = edge.shared
-        before = found.get(edge)
-        found[edge] = EdgeUse(*total if before is None else map(add, before, total))
-    return found
+        before = uses.get(edge)
+        uses[edge] = EdgeUse(*total if before is None else map(add, before, total))
+    return uses
 
 
 class Train(Protocol):
     """Transfers of one source on one channel, in order."""
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """Return a time before which none of the started transfers is mailed."""
+        """Return a time, in ps, before which no transfer that has started is mailed."""
 
 
 class Transport(Protocol):
-    """Fabric that carries bytes over the edges of one SIP; see :class:`sipsim.fabric.flows.FlowFabric`."""
+    """Fabric that times transfers over the edges of one SIP; see :class:`sipsim.fabric.flows.FlowFabric`."""
 
     def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Any:
         """Return the train of ``source`` on a channel, with at most ``in_flight`` transfers under way.
 
-        ``is_reply``: the transfers are answers, such as data that were read or acknowledgements.
+        ``is_reply``: the transfers are replies, such as read data or acknowledgements.
         """
 
     def start(
@@ -82,7 +82,7 @@ class Transport(Protocol):
 
     @property
     def far_buffers(self) -> "BufferedFabric | None":
-        """The fabric whose far buffers bound the traffic on links; None without such buffers."""
+        """This fabric, if buffers at the far ends of links have a limit; else None."""
 
     def use(self) -> dict[Edge, EdgeUse]:
         """Return the use of every edge so far."""

@@ -1,7 +1,7 @@
 """Topologies of SIPs: the directed links that ``system.sips`` describes, and the rules for its keys.
 
-A link leaves by a port and arrives at the opposite one (E to W, S to N). In a grid, with or without wrap, rank = row *
-width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two (ADR-0025).
+A link leaves by a port and arrives at the opposite port (E to W, S to N). In a grid, with or without wrap, rank = row *
+width + column. A dimension of size 1 has no links; a wrapping one of size 2 has two per pair of SIPs (ADR-0025).
 """
 
 import math
@@ -18,12 +18,12 @@ Shape = tuple[int, int]
 
 
 def grid_text(shape: Shape) -> str:
-    """Return a shape as text for flags and result files."""
+    """Return a shape as text for flags and result files, such as ``3x2``."""
     return f"{shape[0]}x{shape[1]}"
 
 
 class SipLink(NamedTuple):
-    """Directed link from a port of a SIP to a port of another."""
+    """Directed link from a port of a SIP to a port of another SIP."""
 
     src: int
     src_port: str
@@ -32,12 +32,12 @@ class SipLink(NamedTuple):
 
     @property
     def near_end(self) -> str:
-        """The port at its start, as ``SIP.port``."""
+        """The port where the link starts, as ``SIP.port``."""
         return f"{self.src}.{self.src_port}"
 
     @property
     def far_end(self) -> str:
-        """The port at its end, as ``SIP.port``."""
+        """The port where the link ends, as ``SIP.port``."""
         return f"{self.dst}.{self.dst_port}"
 
     @property
@@ -49,12 +49,12 @@ Builder = Callable[[Sips, Shape], Iterator[SipLink]]
 
 
 class Topology(NamedTuple):
-    """Topology: a function from the sizes to directed links, and its number of dimensions.
+    """Topology: ``build`` yields all directed links of a system with a given shape.
 
-    ``dimensions`` 2 requires a shape or a square count; ``build`` yields every directed link. ``size``: its fixed
-    (width, height), ``(count, 1)`` with one dimension; None: any. ``takes_num_links``: ``build`` reads
+    ``dimensions``: 1 or 2; two dimensions require a shape or a square count. ``size``: the fixed (width, height) of the
+    topology, ``(count, 1)`` with one dimension; None if any size is allowed. ``takes_num_links``: ``build`` reads
     ``system.sips.num_links``. ``reserved``: the ports at both ends, as ``SIP.port``, of links that programs use only on
-    request. ``chip``: the kind of its SIPs, if the config names none.
+    request. ``chip``: the chip kind of the SIPs if the config names none.
     """
 
     dimensions: int
@@ -96,7 +96,7 @@ def topology(
     reserved: frozenset[str] = frozenset(),
     chip: str | None = None,
 ) -> Callable[[Builder], Builder]:
-    """Decorator that registers a builder as the topology ``name``; other arguments: see :class:`Topology`."""
+    """Return a decorator that registers a builder as topology ``name``; other arguments: see :class:`Topology`."""
 
     def add(build: Builder) -> Builder:
         TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved, chip))
@@ -107,9 +107,9 @@ def topology(
 
 @cache
 def natural_order(port: str) -> tuple[str | int, ...]:
-    """Return a sort key for names of ports by their text and their numbers: eth2 before eth10."""
+    """Return a sort key for names of ports that compares numbers in them as numbers: eth2 before eth10."""
     texts_and_numbers = re.split("([0-9]+)", port)
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(texts_and_numbers))
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(texts_and_numbers))
 
 
 def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
@@ -119,14 +119,15 @@ def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLin
 
 
 SIPS: Path = ("system", "sips")
-OF_LINKS = tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links"))
-"""Keys that determine the links between SIPs."""
-OF_PRESETS = ((*SIPS, "links"), (*SIPS, "custom_links"))
+LINK_KEYS = tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links"))
+"""Paths of the keys that determine the links between SIPs."""
+PRESET_KEYS = ((*SIPS, "links"), (*SIPS, "custom_links"))
+"""Paths of the keys that determine the presets of links."""
 SHAPE_PATH = "system.sips.shape"
 
 
 def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
-    """Yield the number of SIPs and their chip if the topology has only one choice; they replace defaults."""
+    """Yield the paths and values of the SIP count and chip kind if the topology fixes these; they replace defaults."""
     try:
         chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
     except UnknownName:
@@ -138,17 +139,17 @@ def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
 
 
 def resolve_shape(sips: Sips) -> Shape:
-    """Return the (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
+    """Return the (width, height) of a two-dimensional topology; ``(count, 1)`` for a one-dimensional one.
 
     Raises:
-        Problem: for a count that is not the product of the shape, or without shape no square; with the remedy.
+        Problem: if the count differs from the shape's or the topology's, or is no square and there is no shape.
     """
     chosen = TOPOLOGIES.get(sips.topology)
     if chosen.size is not None:
         _check_size(sips, chosen.size)
     if chosen.dimensions == 1:
         if sips.shape not in (None, (sips.count, 1)):
-            raise Problem(OF_LINKS, f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
+            raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
         return (sips.count, 1)
     if chosen.size is not None:
         return chosen.size
@@ -156,7 +157,7 @@ def resolve_shape(sips: Sips) -> Shape:
         width, height = sips.shape
         if width * height != sips.count:
             places = f"{SHAPE_PATH} = {width}x{height} has {width * height} places"
-            raise Problem(OF_LINKS, f"{places}, but system.sips.count = {sips.count}; make them equal")
+            raise Problem(LINK_KEYS, f"{places}, but system.sips.count = {sips.count}; make them equal")
         return (width, height)
     side = math.isqrt(sips.count)
     if side * side == sips.count:
@@ -169,16 +170,16 @@ def resolve_shape(sips: Sips) -> Shape:
         else f"take --sips {max(2, round(sips.count**0.5)) ** 2}, {shape} or --topology ring_1d"
     )
     what = f"needs a perfect square of SIPs or a shape, and {sips.count} is no square; {fitting}"
-    raise Problem(OF_LINKS, f"{sips.topology} {what}")
+    raise Problem(LINK_KEYS, f"{sips.topology} {what}")
 
 
 def _check_size(sips: Sips, size: Shape) -> None:
     count, name = size[0] * size[1], sips.topology
     if sips.count != count:
-        raise Problem(OF_LINKS, f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
+        raise Problem(LINK_KEYS, f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
     if size[1] > 1 and sips.shape not in (None, size):
         what = f"{name} is {grid_text(size)}; leave the shape out"
-        raise Problem(OF_LINKS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")
+        raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")
 
 
 def _nearest_to_square(count: int) -> Shape:
@@ -198,17 +199,17 @@ def build_links(sips: Sips) -> list[SipLink]:
     for link in links:
         if link.src >= sips.count:
             what = f"names SIP {link.src}; allowed: 0 to {sips.count - 1}"
-            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
+            raise Problem(LINK_KEYS, f"system.sips.custom_links {what}")
         if link.src == link.dst:
             what = f"joins SIP {link.src} to itself; name two different SIPs"
-            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
+            raise Problem(LINK_KEYS, f"system.sips.custom_links {what}")
         if (link.src, link.src_port) in used:
-            what = f"uses port {link.src_port} of SIP {link.src} twice; a port carries one link"
-            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
+            what = f"uses port {link.src_port} of SIP {link.src} twice; use another port for one of the links"
+            raise Problem(LINK_KEYS, f"system.sips.custom_links {what}")
         used.add((link.src, link.src_port))
     missing = first_unreached(sips.count, ((link.src, link.dst) for link in links))
     if missing is not None:
-        raise Problem(OF_LINKS, f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
+        raise Problem(LINK_KEYS, f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
     return links
 
 
@@ -225,25 +226,25 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
     custom = {f"{edge.a}.{edge.a_port}": edge.link for edge in sips.custom_links if edge.link is not None}
     by_port = {link.near_end: link for link in links}
     presets: dict[str, str] = {}
-    for source, own in (("custom_links", custom), ("links", sips.links)):
+    for source, presets_by_port in (("custom_links", custom), ("links", sips.links)):
         named: dict[str, str] = {}
-        for port, preset in own.items():
+        for port, preset in presets_by_port.items():
             link = by_port.get(port)
             if link is None:
-                raise Problem(OF_PRESETS, f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
+                raise Problem(PRESET_KEYS, f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
             if named.get(link.far_end, preset) != preset:
-                what = f"one link, and its other end {link.far_end} is {named[link.far_end]}"
-                raise Problem(OF_PRESETS, f"system.sips.{source} {port} = {preset}: {what}")
+                what = f"the link's other end {link.far_end} has preset {named[link.far_end]}; use one for both ends"
+                raise Problem(PRESET_KEYS, f"system.sips.{source} {port} = {preset}: {what}")
             named[port] = preset
             if presets.setdefault(port, preset) != preset:
-                what = f"custom_links names it {presets[port]}; drop one of them"
-                raise Problem(OF_PRESETS, f"system.sips.{source} {port} = {preset}: {what}")
+                what = f"custom_links gives this link preset {presets[port]}; remove one of the two"
+                raise Problem(PRESET_KEYS, f"system.sips.{source} {port} = {preset}: {what}")
             presets[link.far_end] = preset
     return [presets.get(link.near_end, sips.link) for link in links]
 
 
 def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
-    """Return the first of ``count`` SIPs without a path from SIP 0; a pair is a link from its first to its second."""
+    """Return the first of ``count`` SIPs without a path from SIP 0, if any; ``pairs``: (from, to) of each link."""
     onward: dict[int, list[int]] = {}
     for src, dst in pairs:
         onward.setdefault(src, []).append(dst)
@@ -290,8 +291,8 @@ def mesh_2d_no_wrap(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _grid(shape, wrap=False)
 
 
-LONGEST_PORT = 16
-_PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_PORT - 1}}}", re.ASCII)
+MAX_PORT_LENGTH = 16
+_PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{MAX_PORT_LENGTH - 1}}}", re.ASCII)
 
 
 def known_topology(resolved: Resolved) -> None:
@@ -300,7 +301,7 @@ def known_topology(resolved: Resolved) -> None:
 
 
 def custom_links_are_used(resolved: Resolved) -> None:
-    """Check that an edge list has topology ``custom``, without which it has no effect."""
+    """Check that an edge list is given only for topology ``custom``: others ignore the list."""
     sips = resolved.topology.system.sips
     if sips.custom_links and sips.topology != "custom":
         what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
@@ -308,7 +309,7 @@ def custom_links_are_used(resolved: Resolved) -> None:
 
 
 def num_links_are_used(resolved: Resolved) -> None:
-    """Check that a number of links has a topology that uses it."""
+    """Check that a number of links is given only for a topology that uses the number."""
     sips = resolved.topology.system.sips
     if sips.num_links is not None and not TOPOLOGIES.get(sips.topology).takes_num_links:
         able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
@@ -317,11 +318,11 @@ def num_links_are_used(resolved: Resolved) -> None:
 
 
 def ports_have_names(resolved: Resolved) -> None:
-    """Check that ports have names that fit into names of links and into flags."""
+    """Check that names of ports can be parts of link names and flags."""
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
         for key, port in (("a_port", edge.a_port), ("b_port", edge.b_port)):
             if not _PORT.fullmatch(port):
-                what = f"must be a letter and then letters, digits or _, {LONGEST_PORT} in all at most"
+                what = f"must be a letter and then letters, digits or _, at most {MAX_PORT_LENGTH} characters in all"
                 raise refused((*SIPS, "custom_links", number, key), shown(port), what)
 
 

@@ -1,8 +1,8 @@
 """Tenstorrent's systems, and rings and lines of such chips. Port ``ethN`` of a SIP is Ethernet channel ``N`` of a chip.
 
-Numbers of chips and links: the CCL developer guide, "Topology and connectivity". Channels: the cluster descriptors
-among the tests of tt-umd (``wormhole_N300``, ``6u_cluster_desc``, ``blackhole_8xP150``) and of tt-metal
-(``t3k_cluster_desc``). Docstrings name what is assumed.
+Sources: for numbers of chips and links, the CCL developer guide, "Topology and connectivity"; for channels, the cluster
+descriptors among the tests of tt-umd (``wormhole_N300``, ``6u_cluster_desc``, ``blackhole_8xP150``) and of tt-metal
+(``t3k_cluster_desc``). Docstrings state all assumptions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,16 +11,15 @@ from sipsim.config.schema import Sips
 from sipsim.topology.links import Shape, SipLink, both_directions, topology
 
 TO_REMOTE, FROM_LOCAL = 8, 0
-"""First channels on an N300 board: of the local chip to the remote chip, and of the remote chip to the local one."""
+"""First channels on an N300 board: the local chip's to the remote chip, and the remote chip's to the local chip."""
 N_LINKS, N_LINKS_OF_GALAXY = 2, 4
 
 Join = tuple[int, int, int, int]
-"""Two neighbours: a chip and the first of its channels to the other, then the other chip and the first of its channels.
-"""
+"""Neighbours: a chip, its first channel to the neighbour, the neighbour, and the neighbour's first channel back."""
 
 BOARD_OF_N300 = ((0, 1),)
 BOARDS_OF_T3000 = tuple((local, local + 4) for local in range(4))
-"""The local and the remote chip of each N300 board."""
+"""Local and remote chip of each N300 board."""
 BETWEEN_BOARDS: tuple[Join, ...] = (
     (0, 14, 1, 14),
     (1, 0, 2, 0),
@@ -44,11 +43,11 @@ BLACKHOLE_8: tuple[tuple[int, ChannelPair, int, ChannelPair], ...] = (
 )
 GALAXY: Shape = (8, 4)
 WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
-"""Kinds of chips."""
+"""Names of chip kinds."""
 
 
 def port_of(channel: int) -> str:
-    """Return the name of an Ethernet channel as a port."""
+    """Return the name of the port that is an Ethernet channel."""
     return f"eth{channel}"
 
 
@@ -63,13 +62,13 @@ def _to_remotes(pairs: Iterable[tuple[int, int]]) -> Iterator[Join]:
         yield local, TO_REMOTE, remote, FROM_LOCAL
 
 
-def _kept_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
-    """Return the ports of the second link from each local chip to its remote chip."""
+def _reserved_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
+    """Return the ports at both ends of the second link from each local chip to its remote chip."""
     ends = [(chip, 1 + first) for pair in boards for chip, first in zip(pair, (TO_REMOTE, FROM_LOCAL), strict=True)]
     return frozenset(f"{chip}.{port_of(channel)}" for chip, channel in ends)
 
 
-@topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
+@topology("n300", dimensions=1, size=(2, 1), reserved=_reserved_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
 def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local chip.
 
@@ -78,7 +77,7 @@ def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side(_to_remotes(BOARD_OF_N300), N_LINKS)
 
 
-@topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
+@topology("t3000", dimensions=1, size=(8, 1), reserved=_reserved_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
 def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
 
@@ -90,8 +89,8 @@ def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 
 
 def _galaxy(wraps: bool) -> Iterator[Join]:
-    """Yield the pairs of neighbours. A chip's channels 8 to 11 face the middle of its row, 12 to 15 the middle of its
-    column; 4 to 7 and 0 to 3 face away from it.
+    """Yield the pairs of neighbours. A chip's channels 8 to 11 lead towards the middle of its row and 12 to 15 towards
+    the middle of its column; channels 4 to 7 lead away in the row, 0 to 3 in the column.
     """
     width, height = GALAXY
     for chip in range(width * height):
@@ -117,7 +116,7 @@ def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A Galaxy whose free channels close its rows and columns to rings.
 
-    The guide says that they can be closed; assumed: each channel joins the same channel at the far end, such as 4 to 4.
+    The guide states that the rings can be closed. Assumed: each channel connects to the same channel number, such as 4.
     """
     return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
 
@@ -129,8 +128,8 @@ def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     SIPs are numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. Assumed: no link is reserved.
     """
     for a, a_channels, b, b_channels in BLACKHOLE_8:
-        for at_a, at_b in zip(a_channels, b_channels, strict=True):
-            yield from both_directions(a, port_of(at_a), b, port_of(at_b))
+        for a_channel, b_channel in zip(a_channels, b_channels, strict=True):
+            yield from both_directions(a, port_of(a_channel), b, port_of(b_channel))
 
 
 def _onward(sips: Sips, wraps: bool) -> Iterator[SipLink]:

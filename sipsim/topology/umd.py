@@ -1,9 +1,9 @@
 """Reader of cluster descriptors: YAML files in which Tenstorrent's driver (UMD) describes chips and their connections.
 
-The keys are those of ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd, and two more of its older files. The CCL
-developer guide's files have fewer: chips with their places, chips with a host, connections. A location is ``[x, y,
-rack, shelf]``, as the driver's parser reads it, which differs from the schema. SIPs are the chips in ascending order of
-their ids, which need not be 0 to n-1, and port ``ethN`` is channel ``N``.
+Allowed keys are those of tt-umd's schema, ``docs/yaml_schemas/cluster_descriptor.yaml``, and two of its older files.
+The CCL developer guide's files have only three keys: locations of chips, chips with a host, connections. A location is
+``[x, y, rack, shelf]``: the driver's parser reads this order, although the schema states another. SIPs are the chips in
+ascending order of their ids, which need not be 0 to n-1. Port ``ethN`` is channel ``N``.
 """
 
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ from sipsim.core.errors import ConfigError
 from sipsim.topology.links import first_unreached
 from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE, port_of
 
-MOST_CHIPS = 2048
-"""The most chips of a file: the limit of SIPs."""
+MAX_CHIPS = 2048
+"""Maximum number of chips in a file: the limit of SIPs."""
 Natural = Annotated[int, Meta(ge=0)]
 Channel = Annotated[int, Meta(ge=0, le=15)]
 ARCHS = ("blackhole", "quasar", "wormhole", "wormhole_b0")
-"""Names of architectures; upper and lower case are equal."""
+"""Names of architectures, in lower case; a file may use upper case too."""
 SAME_ARCH = {"wormhole": "wormhole_b0"}
 CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
 Part = TypeVar("Part")
 
 
 class Location(NamedTuple):
-    """Location of a chip: its place in the mesh of its shelf, and that shelf."""
+    """Location of a chip: column and row in the mesh of its shelf, and the numbers of rack and shelf."""
 
     x: int
     y: int
@@ -41,20 +41,20 @@ class Location(NamedTuple):
 
 
 class End(Section, frozen=True):
-    """One end of a connection."""
+    """End of a connection: chip id and Ethernet channel."""
 
     chip: Natural
     chan: Channel
 
 
 class Routing(Section, frozen=True):
-    """Optional third entry of a connection."""
+    """Optional third entry of a connection, without effect."""
 
     routing_enabled: bool
 
 
 class Harvesting(Section, frozen=True):
-    """Masks of the parts of a chip that are switched off."""
+    """Masks of the parts of a chip that are switched off, without effect."""
 
     noc_translation: bool
     harvest_mask: Natural
@@ -65,7 +65,7 @@ class Harvesting(Section, frozen=True):
 
 
 class Keys(Section, frozen=True):
-    """Keys of a file. Mappings by chip have its id as key; keys that no link needs are only stored."""
+    """Keys of a file. Mappings by chip have chip ids as keys; keys that links do not need are only stored."""
 
     ethernet_connections: tuple[tuple[Any, ...], ...]
     arch: dict[str, str] = {}
@@ -85,14 +85,14 @@ class Keys(Section, frozen=True):
 
 
 class Connection(NamedTuple):
-    """Connection of two ends, each a SIP and a channel; the lower end first."""
+    """Connection of two ends, each a (SIP, channel) pair; the lower pair is ``a``."""
 
     a: tuple[int, int]
     b: tuple[int, int]
 
 
 class Cluster(NamedTuple):
-    """Checked file. ``chip_ids``: by SIP, ascending. ``connections``: sorted. ``keys``: all keys of the file."""
+    """Cluster of a checked file. ``chip_ids``: by SIP, ascending; ``connections``: sorted; ``keys``: of the file."""
 
     chip_ids: tuple[int, ...]
     connections: tuple[Connection, ...]
@@ -100,21 +100,21 @@ class Cluster(NamedTuple):
 
     @property
     def arch(self) -> str | None:
-        """The architecture of the chips; None if the file does not say."""
+        """The architecture of the chips; None if the file does not state it."""
         return min(map(_arch, self.keys.arch.values()), default=None)
 
     @property
     def chip(self) -> str | None:
-        """The kind of chip of its SIPs; None if the file does not say."""
+        """The chip kind of the SIPs; None if the file states no architecture."""
         return None if self.arch is None else CHIPS_OF_ARCH[self.arch]
 
     def location(self, sip: int) -> Location | None:
-        """Return the location of a SIP's chip; None if the file does not say."""
-        place = self.keys.chips.get(str(self.chip_ids[sip]))
-        return None if place is None else Location(*place)
+        """Return the location of a SIP's chip; None if the file does not state it."""
+        location = self.keys.chips.get(str(self.chip_ids[sip]))
+        return None if location is None else Location(*location)
 
     def sips(self) -> dict[str, Any]:
-        """Return the keys of ``system.sips`` that describe these links, without the file."""
+        """Return the keys of ``system.sips`` that describe the same links without the file."""
         edges = [
             {"a": a, "a_port": port_of(a_channel), "b": b, "b_port": port_of(b_channel)}
             for (a, a_channel), (b, b_channel) in self.connections
@@ -126,7 +126,7 @@ def read_cluster(path: Path) -> Cluster:
     """Return the cluster that a file describes.
 
     Raises:
-        ConfigError: one line with the file, the key and what is wrong there.
+        ConfigError: for the first mistake; one line with the file, the key and what is wrong.
     """
     return _Reader(path).cluster()
 
@@ -163,21 +163,21 @@ class _Reader:
                 self._refuse(f"arch.{chip} = {shown(arch)}: must be one of: {', '.join(ARCHS)}")
         archs = {*map(_arch, keys.arch.values())}
         for arch in sorted(archs - CHIPS_OF_ARCH.keys()):
-            self._refuse(f"arch: {arch} is not simulated; {' and '.join(CHIPS_OF_ARCH)} are")
+            self._refuse(f"arch: {arch} is not simulated; use {' or '.join(CHIPS_OF_ARCH)}")
         if len(archs) > 1:
-            self._refuse(f"arch: chips are {' and '.join(sorted(archs))}; all SIPs of a system are of one kind")
+            self._refuse(f"arch: chips are {' and '.join(sorted(archs))}; must be one kind for all SIPs of a system")
         name, given = ("arch", list(keys.arch)) if keys.arch else ("chips", list(keys.chips))
         if not given:
-            self._refuse("arch: names no chip, and neither does chips")
-        if len(given) > MOST_CHIPS:
-            self._refuse(f"{name}: {len(given)} chips; must be at most {MOST_CHIPS}")
+            self._refuse("neither arch nor chips names a chip; name every chip in one of these keys")
+        if len(given) > MAX_CHIPS:
+            self._refuse(f"{name}: {len(given)} chips; must be at most {MAX_CHIPS}")
         for text in given:
             if not (text.isascii() and text.isdigit() and len(text) <= 9 and str(int(text)) == text):
                 self._refuse(f"{name}: {shown(text)} is no chip id; must be a whole number, such as 0")
             yield int(text)
 
     def _check_tables(self) -> None:
-        """Check that all keys by chip name existing chips, and that all chips have locations or none (Blackhole)."""
+        """Check that mappings by chip name existing chips, and that all chips have locations, or none (Blackhole)."""
         keys = self._keys
         by_chip = [name for name, kind in field_types(Keys).items() if get_origin(kind) is dict]
         for name in by_chip:
@@ -188,7 +188,7 @@ class _Reader:
                 self._check_chip(("chips_with_mmio", number, chip), chip)
         missing = [chip for chip in keys.arch if chip not in keys.chips]
         if keys.chips and missing:
-            self._refuse(f"chips: chip {missing[0]} has no location; give it to all chips, or to none")
+            self._refuse(f"chips: chip {missing[0]} has no location; give all chips a location, or none")
         boards = keys.boards if isinstance(keys.boards, list) else []
         for path, chip in _chips_of_boards(boards):
             self._check_chip(path, chip)
@@ -203,40 +203,40 @@ class _Reader:
         text = f"{first} to {last}" if is_range else ", ".join(map(str, self._ids))
         return text if len(text) <= 60 else f"{first}, ... {last}"
 
-    def _named(self, chip: int) -> str:
+    def _chip_text(self, chip: int) -> str:
         return f"chip {chip} (SIP {self._sip_of[chip]})"
 
     def _connections(self) -> Iterator[Connection]:
         used: dict[tuple[int, int], tuple[int, Connection]] = {}
         for number, parts in enumerate(self._keys.ethernet_connections):
             path: KeyPath = ("ethernet_connections", number)
-            ends = [self._as(part, End, (*path, place)) for place, part in enumerate(parts[:2])]
+            ends = [self._as(part, End, (*path, index)) for index, part in enumerate(parts[:2])]
             if len(ends) < 2 or len(parts) > 3:
                 self._refuse(f"{dotted(path)}: must be two ends, such as [{{chip: 0, chan: 8}}, {{chip: 1, chan: 0}}]")
-            for place, part in enumerate(parts[2:], start=2):
-                self._as(part, Routing, (*path, place))
-            for place, end in enumerate(ends):
-                self._check_chip((*path, place, "chip"), end.chip)
+            for index, part in enumerate(parts[2:], start=2):
+                self._as(part, Routing, (*path, index))
+            for index, end in enumerate(ends):
+                self._check_chip((*path, index, "chip"), end.chip)
             if ends[0].chip == ends[1].chip:
-                self._refuse(f"{dotted(path)}: joins {self._named(ends[0].chip)} to itself")
+                self._refuse(f"{dotted(path)}: joins {self._chip_text(ends[0].chip)} to itself; name two chips")
             first, last = sorted((self._sip_of[end.chip], end.chan) for end in ends)
-            made = Connection(first, last)
-            for place, end in enumerate(ends):
-                where, other = used.setdefault((end.chip, end.chan), (number, made))
-                if where != number:
-                    before = dotted(("ethernet_connections", where))
-                    if other == made:
-                        self._refuse(f"{dotted(path)}: the same connection as {before}; write it once")
-                    channel = f"channel {end.chan} of {self._named(end.chip)}"
-                    self._refuse(f"{dotted((*path, place))}: {channel} is joined by {before} already")
-            yield made
+            connection = Connection(first, last)
+            for index, end in enumerate(ends):
+                user, other = used.setdefault((end.chip, end.chan), (number, connection))
+                if user != number:
+                    before = dotted(("ethernet_connections", user))
+                    if other == connection:
+                        self._refuse(f"{dotted(path)}: the same connection as {before}; remove one of the two")
+                    channel = f"channel {end.chan} of {self._chip_text(end.chip)}"
+                    self._refuse(f"{dotted((*path, index))}: {before} already uses {channel}; name another channel")
+            yield connection
 
     def _check_joined(self, connections: list[Connection]) -> None:
         pairs = [(a, b) for (a, _), (b, _) in connections]
         missing = first_unreached(len(self._ids), [*pairs, *((b, a) for a, b in pairs)])
         if missing is not None:
-            apart = f"no path from {self._named(self._ids[0])} to {self._named(self._ids[missing])}"
-            self._refuse(f"ethernet_connections: {apart}; join all chips")
+            ends = f"{self._chip_text(self._ids[0])} to {self._chip_text(self._ids[missing])}"
+            self._refuse(f"ethernet_connections: no path from {ends}; join all chips")
 
 
 def _arch(name: str) -> str:
@@ -245,9 +245,9 @@ def _arch(name: str) -> str:
 
 
 def _chips_of_boards(boards: list[Any]) -> Iterator[tuple[KeyPath, object]]:
-    """Yield the chips that boards name, with the path of each; a board is a list of mappings with one key."""
+    """Yield the key path and value of each chip that boards name; a board is a list of mappings with one key."""
     for number, board in enumerate(boards):
-        for place, entry in enumerate(board if isinstance(board, list) else ()):
+        for position, entry in enumerate(board if isinstance(board, list) else ()):
             chips = entry.get("chips") if isinstance(entry, dict) else None
             for index, chip in enumerate(chips if isinstance(chips, list) else ()):
-                yield ("boards", number, place, "chips", index), chip
+                yield ("boards", number, position, "chips", index), chip

@@ -126,7 +126,7 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     error = done.outcome.error
     assert error is not None
     assert (error.kind, done.outcome.exit_code) == ("LinkLoss", 3)
-    told = r"link (1\.E>2\.W|2\.W>1\.E) went down at 3us: \d+ packets were on it and lost, parts of \d+ \w+ of \d+ B"
+    told = r"link (1\.E>2\.W|2\.W>1\.E) went down at 3us and lost \d+ packets, parts of \d+ \w+ of \d+ B"
     assert re.match(told, error.message)
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")
@@ -138,7 +138,7 @@ def test_of_several_losses_the_first_is_named_whatever_the_mail() -> None:
     down = ("--fault", "link:2.W@3550ns:50us", "--fault", "link:0.W@3750ns:50us")
     words = (*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *down)
     plain = run(*words).document["error"]
-    assert plain["message"].startswith("link 2.W>1.E went down at 3550ns: 16 packets")
+    assert plain["message"].startswith("link 2.W>1.E went down at 3550ns and lost 16 packets")
     assert (plain["rank"], plain["time_ps"], plain.get("also")) == (2, 3_550_000, None)
     for seed in range(2):
         assert run(*words, mail_seed=seed).document["error"] == plain

@@ -1,8 +1,8 @@
 """Exponential and logarithm of 64-bit floats from IEEE 754 operations that every machine rounds alike.
 
 NumPy and the C library choose an implementation by the processor, and their last bits differ. This module uses only
-``+ - * /``, rounding to integers, and ``ldexp`` and ``frexp``, which are exact for the arguments used here. Each is a
-separate NumPy call, so no compiler can fuse them. Relative errors are below 1e-15: a result rounded to 32 bits is
+``+ - * /``, rounding to integers, and ``ldexp`` and ``frexp``, which are exact for the arguments used here. Every step
+is a separate NumPy call, so no compiler can fuse steps. Relative errors are below 1e-15: a result rounded to 32 bits is
 rounded correctly unless the exact value is within this error of the midpoint between two floats.
 """
 
@@ -19,7 +19,7 @@ _INV_LN2 = 1.4426950408889634
 _EXP_FACTORS = [1.0 / factorial(power) for power in range(14)]
 _LOG_FACTORS = [1.0 / (2 * term + 1) for term in range(10)]
 _SQRT_HALF = 0.7071067811865476
-_LEAST, _MOST = -700.0, 709.0
+_MIN_ARGUMENT, _MAX_ARGUMENT = -700.0, 709.0
 """Bounds of the argument: outside, the exponential is 0 or infinite in 32 bits; inside, a normal 64-bit number."""
 
 
@@ -29,13 +29,13 @@ def exp(x: Array) -> Array:
     Method: ``x = n ln 2 + r`` with an integer ``n``; the Taylor polynomial of degree 13 in ``r``, times ``2**n``.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        bounded = np.minimum(np.maximum(x, _LEAST), _MOST)
+        bounded = np.minimum(np.maximum(x, _MIN_ARGUMENT), _MAX_ARGUMENT)
         whole = np.rint(bounded * _INV_LN2)
         r = bounded - whole * _LN2_HIGH - whole * _LN2_LOW
         total = _polynomial(_EXP_FACTORS, r)
         result = np.ldexp(total, np.where(np.isnan(whole), 0.0, whole).astype(np.int32))
-    result = np.where(x > _MOST, np.inf, result)
-    return np.where(x < _LEAST, 0.0, result)
+    result = np.where(x > _MAX_ARGUMENT, np.inf, result)
+    return np.where(x < _MIN_ARGUMENT, 0.0, result)
 
 
 def log(x: Array) -> Array:
@@ -59,7 +59,7 @@ def log(x: Array) -> Array:
 
 
 def _polynomial(factors: list[float], x: Array) -> Array:
-    """The sum of ``factors[n] x**n``, by Horner's method."""
+    """Return the sum of ``factors[n] x**n``, by Horner's method."""
     total = np.full_like(x, factors[-1])
     for factor in factors[-2::-1]:
         total = total * x + factor

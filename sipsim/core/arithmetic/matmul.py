@@ -1,4 +1,4 @@
-"""The product of two matrices under the accumulation rule of their type.
+"""Product of two matrices under the accumulation rule of their type.
 
 For each element of the result, the products ``a[i, k] * b[k, j]`` are added one after the other in the order of
 ``k``, to one accumulator that starts at +0 or at the given value. Floating types: f32 products and sums, each rounded
@@ -35,7 +35,7 @@ def widened(values: Array, dtype: DType) -> Array:
 def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array | None = None) -> Array:
     """Multiply as :func:`matmul`, with operands converted by :func:`widened`, such as parts of larger matrices.
 
-    ``bound``: at least the product of the operands' :func:`integer_bound`; affects the speed only, not the result.
+    ``bound``: the product of the operands' :func:`integer_bound`, or more; affects only the speed, not the result.
     """
     if not dtype.is_float:
         return _integers(a, b, bound * a.shape[1], start)
@@ -56,17 +56,17 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
     """Apply the accumulation rule literally: one step of ``k`` at a time, over one block of the result."""
     rows, columns = a.shape[0], b.shape[1]
     total = np.zeros((rows, columns), np.float32) if start is None else start.astype(np.float32)
-    wide = max(min(columns, _CELLS), 1)
-    high = max(_CELLS // wide, 1)
+    width = max(min(columns, _CELLS), 1)
+    height = max(_CELLS // width, 1)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for top in range(0, rows, high):
-            for left in range(0, columns, wide):
-                block = np.ascontiguousarray(total[top : top + high, left : left + wide])
-                part, step = np.ascontiguousarray(b[:, left : left + wide]), np.empty_like(block)
-                for k, column in enumerate(a[top : top + high].T):
+        for top in range(0, rows, height):
+            for left in range(0, columns, width):
+                block = np.ascontiguousarray(total[top : top + height, left : left + width])
+                part, step = np.ascontiguousarray(b[:, left : left + width]), np.empty_like(block)
+                for k, column in enumerate(a[top : top + height].T):
                     np.multiply(column[:, None], part[k], out=step)
                     np.add(block, step, out=block)
-                total[top : top + high, left : left + wide] = block
+                total[top : top + height, left : left + width] = block
     return total
 
 

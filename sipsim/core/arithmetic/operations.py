@@ -1,6 +1,6 @@
 """Registry of the operations of PE_MATH by name: element by element, and along an axis.
 
-Floating types: operands are widened to f32 (exact), the operation is rounded to f32, and its result to the type. With
+Floating types: operands are widened to f32 (exact), the result is rounded to f32 and then to the type. With
 the 11 and 8 bits of precision of f16 and bf16, this equals rounding once, as IEEE 754 requires, for ``+ - * /`` and
 ``sqrt``. Integers wrap in their type. ``max`` and ``min`` return a NaN operand, and the second of equal operands, such
 as zeros of both signs. Sums along an axis accumulate in f32 (i32) in a fixed order (:func:`along_axis`). Only the sign
@@ -20,7 +20,7 @@ F32, I8 = DTYPES["f32"], DTYPES["i8"]
 
 
 class Operation(NamedTuple):
-    """An elementwise operation: ``compute(*operands)`` on arrays of f32 or an integer type. ``operands``: their number.
+    """Elementwise operation: ``compute(*arrays)`` on ``operands`` arrays of f32 or an integer type.
 
     ``is_special``: one of the slow functions of PE_MATH. ``is_of_floats``: not defined for integers.
     ``is_comparison``: the result is i8, 1 for true. ``passes``: number of passes of PE_MATH over the elements.
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A reduction: ``join(a, b)`` combines two parts. ``accumulates``: computes and returns the accumulator type."""
+    """Reduction: ``join(a, b)`` combines two parts. ``accumulates``: whether the result has the accumulator type."""
 
     join: Callable[..., Array]
     accumulates: bool = False
@@ -62,7 +62,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _larger(x: Array, y: Array) -> Array:
-    """The larger operand. ``np.maximum`` is not used: whether it returns +0 or -0 depends on the processor."""
+    """Return the larger operand. For +0 and -0, the result of ``np.maximum`` would depend on the processor."""
     return np.where((x > y) | (x != x), x, y)
 
 
@@ -104,7 +104,7 @@ OPERATIONS: dict[str, Operation] = {
     "ne": Operation(np.not_equal, 2, is_comparison=True),
     "where": Operation(_where, 3),
 }
-"""All elementwise operations, by their name in the op log."""
+"""All elementwise operations, by name in the op log."""
 
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction(np.add, accumulates=True),
@@ -114,14 +114,14 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 def result_dtype(op: str, dtype: DType) -> DType:
-    """The result type of an operation on operands of ``dtype`` (for ``where``: the type of its values)."""
+    """Return the result type of an operation on operands of ``dtype`` (for ``where``, of its values)."""
     if op in REDUCTIONS:
         return dtype.accumulator if REDUCTIONS[op].accumulates else dtype
     return I8 if OPERATIONS[op].is_comparison else dtype
 
 
 def elementwise(op: str, operands: tuple[Array, ...], dtype: DType) -> Array:
-    """Compute an operation on operands of ``dtype`` (mask of ``where``: i8), with NumPy's broadcasting."""
+    """Return the result of an operation on operands of ``dtype`` (the mask of ``where`` is i8); NumPy broadcasts."""
     operation = OPERATIONS[op]
     with np.errstate(all="ignore"):
         if not dtype.is_float or dtype is F32 or (op in _NATIVE_F16 and dtype.name == "f16"):
@@ -137,7 +137,7 @@ _NATIVE_F16 = frozenset({"add", "sub", "mul"})
 
 
 def cast(values: Array, to: DType) -> Array:
-    """Convert values to another type. Float to float: round to nearest, ties to even. Integer to integer: wrap.
+    """Return values converted to another type. Float to float: round to nearest, ties to even. Integers: wrap.
 
     Float to integer: truncate, then clip to the type's range; NaN gives 0. Integer to f16 or bf16: through f32.
     """
@@ -164,10 +164,10 @@ def _to_odd(values: Array) -> Array:
 
 
 def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:
-    """Reduce one axis; the result has size 1 along that axis.
+    """Return values reduced along one axis, which then has size 1.
 
-    The order is a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``, until one
-    element is left. For sums, f16 and bf16 values are widened to f32, and the result is f32.
+    The order is a tree: of ``n`` elements, element ``i`` is joined with element ``i + ceil(n / 2)``, repeatedly until
+    one element remains. For sums, f16 and bf16 values are widened to f32, and the result is f32.
     """
     reduction = REDUCTIONS[op]
     wide = F32 if dtype.is_float else dtype

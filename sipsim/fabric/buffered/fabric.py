@@ -1,30 +1,30 @@
 """A mesh of routers with finite input buffers: virtual cut-through of packets, with credits.
 
-It replaces :class:`sipsim.fabric.flows.FlowFabric` when ``router.buffer_packets`` is a number. The model:
+This fabric replaces :class:`sipsim.fabric.flows.FlowFabric` if ``router.buffer_packets`` is a number. The model:
 
 * A transfer is cut into packets of at most ``packet_bytes``. At every input of a node each lane
   (:mod:`sipsim.fabric.buffered.ports`) has a FIFO of ``depth`` packets. Only the front of a FIFO can leave: a packet
   that must wait blocks all packets behind it, whatever their paths (head-of-line blocking).
-* A packet's head leaves for an edge when the edge is free and the buffer at its end has room for the whole packet, a
-  *credit*. It then passes without a stop: if its head leaves at ``s``, its tail leaves at ``max(s + d, arrival of
-  the tail)``, where ``d`` is the packet's part of the transfer's drain. Edge, FIFO and buffer are held until then.
-* A credit is back at the sender a wire's delay after the packet's tail has left the buffer.
-* An edge serves virtual channels by weight, and within one the inputs round robin in a canonical order.
-* The transfers of one source on one channel are a train, as in the fabric of flows: some of them leave at a time,
-  never two of one route, each through its own FIFO; others wait without limit. The ends of routes never block.
+* A packet's head leaves over an edge when the edge is free and the buffer at its end has a place for the packet, a
+  *credit*. The packet then passes without a stop: if the head leaves at ``s``, the tail leaves at ``max(s + d, arrival
+  of the tail)``, where ``d`` is the packet's part of the transfer's drain. Edge, FIFO and buffer are in use until then.
+* A credit is back at the sender one wire delay after the packet's tail has left the buffer.
+* An edge serves virtual channels by weight, and the inputs of one channel round robin in a canonical order.
+* The transfers of one source on one channel are a train, as in the fabric of flows: at most ``in_flight`` leave at a
+  time, never two over the same wires, each through a separate FIFO; the others wait. The ends of routes never block.
 
 **Uncontended**, a transfer takes ``Route.latency_ps`` exactly, as among flows, if buffers are deep enough for the
-credit's round trip. On an edge whose full packet takes ``d``, with ``wire`` and ``overhead`` (of its end node), a place
-in the buffer is in use for ``wire + overhead + max(d, d')``, and its credit returns ``wire`` later, where ``d'`` is the
-packet's time on the next edge. So a transfer runs at full bandwidth if ``depth >= 1 + (2 * wire + overhead) / d`` (with
-``d' <= d``), else at ``depth * d / (d + 2 * wire + overhead)`` of it.
+credit's round trip. Let a full packet need ``d`` on an edge and ``d'`` on the next one, and let ``wire`` and
+``overhead`` be the delays of the edge's wire and end node. Then a place in the buffer is in use for ``wire + overhead +
+max(d, d')``, and the credit returns ``wire`` later. So if ``d' <= d``, a transfer has the full bandwidth from a depth
+of ``1 + (2 * wire + overhead) / d`` on, and with fewer places ``depth * d / (d + 2 * wire + overhead)`` of it.
 
-**Limits.** One packet at a time holds an edge, so a packet that arrives from a slower edge holds it for as long as its
-tail takes, also against other virtual channels. A train that arrives over a link is known here only when its tail is;
-its packets then take edges that were idle meanwhile at past times, evenly spread between head and tail. The FIFOs of an
-input have separate paths through a router's crossbar. A packet costs some three entries of the agenda per edge, even if
-its transfer is alone. Frames that have crossed a link wait in a separate buffer, counted in frames, which has no limit
-unless ``io_port.buffer_packets`` sets one.
+**Limits.** One packet at a time holds an edge, so a packet from a slower edge blocks the next edge until the packet's
+tail has passed, also for other virtual channels. A frame from a link enters the fabric only when its tail arrives. Its
+packets, spread evenly between head and tail, then take edges at past times at which these were idle. The FIFOs of an
+input have separate paths through a router's crossbar. A packet costs about three agenda entries per edge, even if its
+transfer is alone. Frames that have crossed a link wait in a separate buffer; a frame takes and returns its places
+together, and their number has no limit unless ``io_port.buffer_packets`` sets one.
 """
 
 from collections import deque
@@ -59,20 +59,20 @@ if TYPE_CHECKING:
     from sipsim.fabric.links.kind import FarCredits
 
 Ps = int
-_MOST_PATHS = 4096
+_MAX_PATHS = 4096
 _Key = tuple[int, int, int, bool]
 
 
 class Sent(NamedTuple):
-    """Transfer that started at ``now_ps``, for :func:`delayed_packets`."""
+    """Transfer in the history of a fabric, started at ``now_ps``."""
 
     flow: PacketFlow
     now_ps: Ps
 
 
 class BufferedFabric:
-    """Fabric of one SIP: its edges, the buffers at their ends, and the packets in them. ``history``: a list of the
-    started transfers, or None; ``witness``: checks the buffers, if there is one.
+    """Fabric of one SIP: edges, the buffers at the ends of edges, and the packets in buffers. ``history``: the started
+    transfers, or None if no history is recorded; ``witness``: checks the buffers, or None.
     """
 
     def __init__(self, engine: Engine, arbitration: Arbitration, buffers: Buffers) -> None:
@@ -95,16 +95,16 @@ class BufferedFabric:
         self.witness: BufferWitness | None = None
 
     def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> PacketTrain:
-        """Return the train of ``source`` on a channel; ``is_reply``: in the virtual network of replies.
+        """Return the train of ``source`` on a channel; ``is_reply``: the packets use the virtual network of replies.
 
         Raises:
             ValueError: for a channel without a weight in the arbitration.
         """
-        vc = self._arbitration.queue_of(vc)
-        found = self._trains.get((source, vc))
-        if found is None:
-            found = self._trains[source, vc] = PacketTrain(len(self._trains), vc, is_reply, in_flight)
-        return found
+        vc = self._arbitration.weighted_channel(vc)
+        train = self._trains.get((source, vc))
+        if train is None:
+            train = self._trains[source, vc] = PacketTrain(len(self._trains), vc, is_reply, in_flight)
+        return train
 
     def start(
         self,
@@ -121,9 +121,9 @@ class BufferedFabric:
     ) -> FedTransfer | None:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
 
-        ``left`` is called when the last packet has left the first node, with its arrival times at the route's end
-        if nothing delays it further. If the route ends with a link, ``done`` is called when the last packet starts on
-        that link. ``first`` is never called, as each frame is mailed once.
+        ``left`` is called when the last packet has left the first node, with the arrival times of head and tail at the
+        route's end if nothing delays the transfer further. If the route ends with a link, ``done`` is called when the
+        last packet starts on that link. ``first`` is never called, as each frame is mailed once.
 
         Raises:
             ValueError: if ``nbytes`` is less than 1.
@@ -134,11 +134,11 @@ class BufferedFabric:
         path.transfers += 1
         now = self._engine.now_ps
         tail = now + delay_ps
-        made = PacketFlow(train, path, done, left, (0, 0), cut(0, nbytes, self._buffers.packet_bytes))
-        made.feeds = feeds
+        flow = PacketFlow(train, path, done, left, (0, 0), cut(0, nbytes, self._buffers.packet_bytes))
+        flow.feeds = feeds
         if path.leaves:
-            train.passing[made] = (tail if is_fed else tail - span_ps) + path.least_ps
-        begin = partial(self._begin, made, now)
+            train.passing[flow] = (tail if is_fed else tail - span_ps) + path.least_ps
+        begin = partial(self._begin, flow, now)
         if not (is_fed or train.waiting):
             begin(tail - span_ps, tail)
             return None
@@ -147,8 +147,8 @@ class BufferedFabric:
         return fed
 
     def feed(self, fed: FedTransfer, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
-        """Set the times at which another transfer brings the head and tail of a fed transfer to their common node,
-        whose overhead counts once. Nothing happens before both times are known.
+        """Set the times at which the head and tail of a fed transfer arrive at its source, with another transfer. The
+        source's overhead counts once. A call before ``tail_ps`` is known has no effect.
         """
         if tail_ps == NEVER:
             return
@@ -159,13 +159,13 @@ class BufferedFabric:
             first.start(*first.times_ps)
 
     def _begin(self, flow: PacketFlow, now: Ps, head: Ps, tail: Ps) -> None:
-        """Begin a transfer, as the times of its head and tail at the source are known."""
+        """Begin a transfer whose head and tail are at the source at the times ``head`` and ``tail``, in ps."""
         path, train = flow.path, flow.train
         route, nbytes, vc = path.route, path.nbytes, train.vc
         head, span_ps = max(head, train.clear_ps), tail - head
         tail = train.clear_ps = max(tail, head + span_ps)
         head, tail = head + route.start_ps, tail + route.start_ps
-        flow.source_ps, flow.comes_ps = (head, tail), head
+        flow.source_ps, flow.next_head_ps = (head, tail), head
         flow.feed = cut(tail - head, nbytes, self._buffers.packet_bytes)
         if self.history is not None:
             flow.tails = []
@@ -180,7 +180,7 @@ class BufferedFabric:
             self._end(flow, head, tail)
 
     def use(self) -> dict[Edge, EdgeUse]:
-        """Return the use of every edge so far by the transfers that have started: bytes with framing, and time."""
+        """Return the use of every edge so far by all started transfers: their number, bytes with framing, and time."""
         return edge_use(((path.route, path.nbytes, path.transfers) for path in self._paths.values()), self._past_use)
 
     # --- the far ends of links ------------------------------------------------------------------------------------
@@ -189,18 +189,18 @@ class BufferedFabric:
     def far_buffers(self) -> "BufferedFabric | None":
         """This fabric, if buffers at the ends of links have a limit.
 
-        A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all
-        its packets at once. Its places in the far buffer are therefore taken together, when its first packet takes the
-        link: one per packet, or the whole buffer if the frame has more. They are returned together, by a message in the
-        link's other direction, when the last packet has left the buffer.
+        A frame crosses a link as one message, sent when the times of the frame's last packet are known, so the far SIP
+        learns of all packets at once. The frame therefore takes all its places in the far buffer when its first packet
+        takes the link: one per packet, or the whole buffer if the frame has more packets. It returns them together, by
+        a message in the link's other direction, when its last packet has left the buffer.
 
-        The packets of such a frame stay together: no buffer has another frame's packet between them, as a link's
-        arbiter and wormhole routers hold a virtual channel. Otherwise the first packet of a frame could have places
-        while its last packets wait behind a frame that waits for these places. The buffers of network ``LEAVING``
-        contain only frames to links, so a frame with places always gets through.
+        The packets of such a frame stay together, as if a wormhole router held a virtual channel: no buffer has another
+        frame's packet between them. Otherwise the first packet of a frame could have places while the last packets wait
+        behind a frame that waits for the same places. The buffers of network ``LEAVING`` contain only frames to links,
+        so a frame with places always passes.
 
-        Through traffic of a SIP leaves the buffer at once, into the port's store, which has no limit. So frames that
-        have arrived over a link wait for none that leave by a link, and a ring of SIPs cannot block itself.
+        Through traffic of a SIP leaves the buffer at once, into the port's store, which has no limit. So frames from a
+        link do not wait for frames to a link, and a ring of SIPs cannot deadlock.
         """
         return None if self._buffers.link_depth is None else self
 
@@ -212,12 +212,12 @@ class BufferedFabric:
         output.far = [deque([-FOREVER] * depth) for _ in self._arbitration.weights]
 
     def credit(self, link: Edge, vc: int, places: int) -> bool:
-        """Return places of the buffer at a link's end; False if so many places were not in use."""
+        """Free ``places`` of the buffer at a link's end; return False if fewer places were in use."""
         output, depth = self._outputs[link], self._buffers.link_depth
         if output.far is None or depth is None or vc >= len(output.far) or len(output.far[vc]) + places > depth:
             return False
         output.far[vc].extend([self._engine.now_ps] * places)
-        self._push(self._engine.now_ps, self._look, output)
+        self._push(self._engine.now_ps, self._touch, output)
         return True
 
     def _places(self, packets: int) -> int:
@@ -226,8 +226,8 @@ class BufferedFabric:
 
     def _path(self, route: Route, nbytes: int, vc: int, is_reply: bool) -> PacketPath:
         if nbytes < 1:
-            raise ValueError(f"a transfer has at least a byte, not {nbytes}")
-        if len(self._paths) >= _MOST_PATHS:
+            raise ValueError(f"a transfer of {nbytes} bytes cannot be sent; nbytes must be at least 1")
+        if len(self._paths) >= _MAX_PATHS:
             self._past_use = self.use()
             self._paths.clear()  # transfers under way hold their paths
         packet_bytes, steps = self._buffers.packet_bytes, []
@@ -261,14 +261,14 @@ class BufferedFabric:
             self._wake(when)
 
     def _wake(self, when: Ps) -> None:
-        """Schedule the agenda at a time, or now if the time has passed."""
+        """Schedule the execution of the agenda at a time, or now if the time has passed."""
         when = max(when, self._engine.now_ps)
         if when < self._wake_ps:
             self._wake_ps = when
             self._engine.at(when, self._run)
 
     def _run(self) -> None:
-        """Execute the agenda up to now: an edge chooses among waiting packets after all other events of a time."""
+        """Execute the agenda up to now. An edge chooses among waiting packets after all other entries of a time."""
         now, agenda = self._engine.now_ps, self._agenda
         if now >= self._wake_ps:
             self._wake_ps = FOREVER
@@ -288,13 +288,13 @@ class BufferedFabric:
 
     def _arrive_at_source(self, flow: PacketFlow, _when: Ps) -> None:
         """Queue a transfer whose head arrives at its first node."""
-        flow.train.coming.append(flow)
-        self._let_in(flow.train)
+        flow.train.arrived.append(flow)
+        self._fill_fifos(flow.train)
 
-    def _let_in(self, train: PacketTrain) -> None:
-        """Let the arriving transfers leave their source, as far as those before them allow it."""
-        while (fifo := train.next_in()) is not None:
-            self._call_front(fifo)
+    def _fill_fifos(self, train: PacketTrain) -> None:
+        """Put transfers of a train that have arrived at its source into FIFOs, as many as may start now."""
+        while (fifo := train.fill_fifo()) is not None:
+            self._schedule_front(fifo)
 
     def _arrive(self, packet: BufferedPacket, _when: Ps) -> None:
         """Put a packet into the FIFO of a node that its head reaches."""
@@ -305,28 +305,29 @@ class BufferedFabric:
         if self.witness is not None:
             self.witness.arrived(fifo, packet)
         if len(fifo.queue) == 1:
-            self._call_front(fifo)
+            self._schedule_front(fifo)
 
-    def _call_front(self, fifo: Fifo) -> None:
-        """Schedule the new front of a FIFO: it can leave once it has arrived and the packet before it has left."""
+    def _schedule_front(self, fifo: Fifo) -> None:
+        """Schedule the new front of a FIFO for when its head has arrived and the packet before it has left."""
         fifo.ready_ps = max(fifo.queue[0].head_ps, fifo.free_ps)
         self._push(fifo.ready_ps, self._offer, fifo)
 
     def _offer(self, fifo: Fifo, _when: Ps) -> None:
+        """Offer the front of a FIFO to its next edge."""
         packet = fifo.queue[0]
         output = packet.flow.path.steps[packet.hop].output
         output.offer(fifo)
         self._touched[output] = None
 
     def _credit(self, place: tuple[Output, int], when: Ps) -> None:
-        """Return a credit: a place in the buffer at an output's end is free."""
+        """Take a returned credit: a place in the buffer at an output's end is free."""
         output, lane = place
         output.slots[lane].append(when)
         self._touched[output] = None
         if self.witness is not None:
             self.witness.credited(output, lane)
 
-    def _look(self, output: Output, _when: Ps) -> None:
+    def _touch(self, output: Output, _when: Ps) -> None:
         self._touched[output] = None
 
     # --- sending --------------------------------------------------------------------------------------------------
@@ -340,10 +341,10 @@ class BufferedFabric:
             self._send(output, fifo, now)
         if output.wake_ps < output.free_ps and any(output.waiting):
             output.wake_ps = output.free_ps
-            self._push(output.free_ps, self._look, output)
+            self._push(output.free_ps, self._touch, output)
 
     def _send(self, output: Output, fifo: Fifo, now: Ps) -> None:
-        """Send the front of a FIFO over an edge, from the time when it could go: in the past if its train was."""
+        """Send the front of a FIFO over an edge from the earliest possible time on, which may have passed."""
         packet = fifo.pop()
         flow = packet.flow
         step = flow.path.steps[packet.hop]
@@ -363,17 +364,17 @@ class BufferedFabric:
         if fifo.upstream is not None:
             self._push(tail_ps + fifo.upstream.edge.wire_ps, self._credit, (fifo.upstream, fifo.lane))
         if fifo.queue:
-            self._call_front(fifo)
+            self._schedule_front(fifo)
         elif fifo.upstream is None:
-            self._let_in(flow.train)
+            self._fill_fifos(flow.train)
         packet.hop += 1
         packet.head_ps, packet.tail_ps = start_ps + step.onward_ps, tail_ps + step.onward_ps
         is_last_packet = packet.index == flow.path.packets - 1
         if is_last_packet and flow.tails is not None:
             flow.tails.append(tail_ps)
         if is_last_packet and fifo.upstream is None and flow.path.port is not None and not flow.path.leaves:
-            leave = partial(flow.path.port.left, flow.number, flow.path.vc, self._places(flow.path.packets))
-            self._engine.at(max(tail_ps, now), leave)
+            return_places = partial(flow.path.port.left, flow.number, flow.path.vc, self._places(flow.path.packets))
+            self._engine.at(max(tail_ps, now), return_places)
         if is_last_packet and fifo.upstream is None and flow.left is not None:
             beyond_ps = flow.path.route.head_ps() - flow.path.route.start_ps
             self._engine.at(max(tail_ps, now), partial(flow.left, start_ps + beyond_ps, tail_ps + beyond_ps))
@@ -386,11 +387,11 @@ class BufferedFabric:
             self._end(flow, flow.head_ps, packet.tail_ps)
 
     def _end(self, flow: PacketFlow, head_ps: Ps, tail_ps: Ps) -> None:
-        """End a transfer, as all its times are known. A transfer that leaves by a link or feeds another is reported
-        when its last packet starts on the last edge.
+        """Schedule the end of a transfer whose times are all known. A transfer that leaves by a link or feeds another
+        ends when its last packet starts on the last edge.
         """
         flow.head_ps, flow.end_ps = head_ps, tail_ps
-        early_ps = max(tail_ps - flow.path.most_lead_ps, self._engine.now_ps)
+        early_ps = max(tail_ps - flow.path.last_packet_ps, self._engine.now_ps)
         if flow.left is not None and not flow.path.steps:
             self._engine.at(early_ps, partial(flow.left, head_ps, tail_ps))
         if flow.feeds is not None:
@@ -398,21 +399,21 @@ class BufferedFabric:
             times_ps = head_ps - start_ps, tail_ps - start_ps
             self._engine.at(early_ps, partial(self.feed, flow.feeds, *times_ps, times_ps[1]))
         if flow.path.leaves:
-            self._engine.at(early_ps, partial(self._is_mailed, flow, head_ps, tail_ps))
+            self._engine.at(early_ps, partial(self._mail, flow, head_ps, tail_ps))
         elif flow.done is not None:
             self._engine.at(max(tail_ps, self._engine.now_ps), partial(flow.done, head_ps, tail_ps))
 
-    def _is_mailed(self, flow: PacketFlow, head_ps: Ps, tail_ps: Ps) -> None:
-        """Mail a transfer, as its last packet starts on the link."""
+    def _mail(self, flow: PacketFlow, head_ps: Ps, tail_ps: Ps) -> None:
+        """Mail a transfer whose last packet starts on the link now."""
         del flow.train.passing[flow]
         if flow.done is not None:
             flow.done(head_ps, tail_ps)
 
 
 def _delays_by_edge(steps: Iterable[PathStep], source_ps: tuple[Ps, Ps], tails: Iterable[Ps]) -> list[Ps]:
-    """Return, for each edge, the delay that it adds to a transfer and that remains at the transfer's end.
+    """Return for each edge of a path the delay that the edge adds to a transfer and that remains at the route's end.
 
-    ``source_ps``: the times of head and tail at the first node. ``tails``: the times at which the tail left each edge.
+    ``source_ps``: the times of head and tail at the first node; ``tails``: when the tail left each edge.
     """
     late, (alone_head, alone_tail) = [], source_ps
     for step, tail in zip(steps, tails, strict=True):
@@ -425,15 +426,14 @@ def _delays_by_edge(steps: Iterable[PathStep], source_ps: tuple[Ps, Ps], tails: 
     return [after - before for before, after in zip([0, *late], late, strict=False)]
 
 
-OTHERS = "others, or waiting for room in its buffer"
+OTHERS = "other transfers, or waiting for a place in the buffer at its end"
 
 
 def delayed_packets(history: Iterable[Sent]) -> Iterator[Delayed]:
-    """Yield the transfers that arrived later than alone, in the order of their starts, with the edges that delayed
-    them.
+    """Yield the transfers that others delayed, in the order of their starts, with the edges that delayed each.
 
-    A transfer waits at an edge for other packets on it, or for room in the buffer at its end. Both are one part
-    (``OTHERS``), on the edge for which the last packet waited.
+    A packet waits at an edge for other packets on the edge, or for a place in the buffer at the edge's end. Both count
+    together (``OTHERS``), for the edge where a transfer's last packet waited.
     """
     for flow, now_ps in history:
         if flow.end_ps is None or not flow.path.steps:

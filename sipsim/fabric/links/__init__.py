@@ -1,1 +1,1 @@
-"""Link kinds between SIPs. A kind is one module with its parameters and its costs, registered by name."""
+"""Links between SIPs: link kinds, ports, frames and outages. A kind is a module that registers a class by name."""

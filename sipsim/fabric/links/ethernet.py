@@ -1,4 +1,4 @@
-"""Ethernet: frames of at least ``min_frame_bytes``, with preamble and gap, stored after the link or cut through."""
+"""Ethernet: frames of a least size, with preamble and gap; the next node stores and forwards, or cuts through."""
 
 from typing import Annotated, Literal
 
@@ -18,22 +18,22 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
 
         preamble + max(header + stream header + p + FCS, min_frame) + gap
 
-    bytes on the wire (IEEE 802.3 clause 3.1.1 format, 3.2.8 pad, 4.4.2 sizes and gap). ``stream_header_bytes`` name the
-    frame's message and its place there. They are not part of ``max_payload_bytes``, so a full frame is longer than a
-    basic one of 1518 B: an envelope frame of clause 3.2.7.
+    bytes on the wire (IEEE 802.3 clause 3.1.1 format, 3.2.8 pad, 4.4.2 sizes and gap). The stream header identifies the
+    frame's message and the position in the message. It is not part of ``max_payload_bytes``, so a full frame is longer
+    than a basic frame of 1518 B: it is an envelope frame of clause 3.2.7.
 
-    ``forwarding``: a node after the link forwards a frame when it has all of it (``store_and_forward``: it first checks
-    the FCS at the frame's end), or byte by byte as it arrives (``cut_through``). Each of several frames is forwarded
-    while the next one arrives, so a message's head is later by one frame's time on the link (:meth:`stored_ps`), and
-    its tail is not. ``sipsim.fabric.graph.bottleneck`` gives the delay at the destination: a frame's time per link if
-    links of one rate follow each other, as in a chain of switches.
+    ``forwarding``: the node after the link forwards a frame when all of the frame has arrived
+    (``store_and_forward``, as the FCS at the frame's end is checked first), or byte by byte (``cut_through``). A node
+    forwards one frame of a message while the next one arrives, so a store delays the message's head by one frame's time
+    on the link (:meth:`stored_ps`), but not the tail. ``sipsim.fabric.graph.bottleneck`` computes the delay at the
+    destination: one frame's time per link if links of one rate follow each other, as in a chain of switches.
 
-    Limits: the source sends a frame while its bytes arrive at the port, without gathering them first. The last of
-    several frames enters a faster NoC as it arrives, without a store: 23 ns too early for 1500 B at 64 GB/s. The gap
-    counts as part of the frame before it. No frame is paused.
+    Limits: the source sends a frame while the bytes arrive at the port, without collecting these first. The last of
+    several frames enters a faster NoC while it arrives, without a store: 23 ns too early for 1500 B at 64 GB/s. The gap
+    counts as part of the frame before it. There are no pause frames.
 
     ``go_back_n``: frames that an outage of the link has lost are sent again (:mod:`sipsim.fabric.links.outages`), which
-    IEEE 802.3 does not define; else the run ends with ``LinkLoss``. Without an outage no frame is lost.
+    IEEE 802.3 does not define; if false, the run ends with ``LinkLoss``. Without an outage no frame is lost.
     """
 
     max_payload_bytes: Annotated[int, Meta(ge=1, le=65536)]
@@ -71,6 +71,6 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
         return self._frame_bytes(min(payload_bytes, self.max_payload_bytes))
 
     def _frame_bytes(self, payload_bytes: int) -> int:
-        """Return the bytes of a frame with a payload, including the bytes before and after it on the wire."""
+        """Return the bytes on the wire of a frame with ``payload_bytes``, including preamble and gap."""
         frame_bytes = self.header_bytes + self.stream_header_bytes + payload_bytes + self.fcs_bytes
         return self.preamble_bytes + max(frame_bytes, self.min_frame_bytes) + self.gap_bytes

@@ -1,4 +1,4 @@
-"""Network interface of a SIP, for every chip: its ports, the paths of frames, and the arrival of packets."""
+"""Network interface of a SIP, for every chip: ports, paths of frames, and the arrival of packets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
@@ -20,14 +20,14 @@ Ps = int
 
 
 class BadPacket(Exception):
-    """A packet that no SIP of the system can have sent. The message continues "a packet ... that came to SIP 1 "."""
+    """Packet that no SIP of the system can have sent. The message continues "a packet ... that arrived at SIP 1 "."""
 
 
 class Delivery(ABC):
-    """Delivery of one type of frames on their SIP: where their transfers end, their virtual channel, their taker.
+    """Delivery of one type of frame on its destination SIP: the node where transfers end, virtual channel and taker.
 
-    A chip has one delivery for each type of frame that it takes. The network interface knows no type by name.
-    ``engine``: the part of a node that sends the frames; its frames over one port, or within its SIP, are one train.
+    A chip has one delivery for each type of frame that it takes, so the network interface names no type. ``engine``:
+    the part of a node that sends the frames; its frames over one port, or within its SIP, are one train.
     """
 
     vc: int
@@ -35,14 +35,14 @@ class Delivery(ABC):
 
     @abstractmethod
     def wire_bytes(self, frame: Any) -> int:
-        """Return the bytes of a frame on the wires of a SIP."""
+        """Return the bytes that a frame takes on the wires within a SIP."""
 
     @abstractmethod
     def landing(self, frame: Any) -> Node:
         """Return the node where the frame's transfer ends."""
 
     def ending(self, route: Route, frame: Any) -> Route:
-        """Return the route of a frame's transfer to :meth:`landing`, with edges that it takes of a memory there."""
+        """Return ``route`` to :meth:`landing` with the edges that the frame's transfer uses of a memory there."""
         return route
 
     @abstractmethod
@@ -50,11 +50,11 @@ class Delivery(ABC):
         """Check that this SIP has the frame's destination.
 
         Raises:
-            BadPacket: if it has not.
+            BadPacket: if the destination does not exist.
         """
 
     def source(self, frame: Any) -> Hashable:
-        """Return the sender of a frame, as a key. Frames of one sender from one link continue in order."""
+        """Return a key for the sender of a frame. Frames with one key that arrive by one link continue in order."""
         return type(frame).__name__
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Delivery(ABC):
 
 Deliveries = Mapping[type, Delivery]
 TakeControl = Callable[[int, Any], None]
-"""Callback for a control record and its channel. Raises ``BadPacket`` for an impossible record."""
+"""Callback with the channel of a control record, and the record. Raises ``BadPacket`` for an impossible record."""
 
 
 class FramePath(NamedTuple):
-    """Path of frames of one type: the route to their place on SIP ``dst_sip``, or to the far end of ``port``'s link."""
+    """Path of frames of one type: the route to the destination or, with ``port``, to the far end of the port's link."""
 
     fabric: Transport
     delivery: Delivery
@@ -87,11 +87,10 @@ class FramePath(NamedTuple):
         is_fed: bool = False,
         route: Route | None = None,
     ) -> Any:
-        """Start the transfer of a frame of ``nbytes``. The caller does not use the frame again: its port or taker owns
-        it.
+        """Start the transfer of a frame of ``nbytes``. The caller must not use the frame again: the port or taker does.
 
-        ``route``: the path's route with the edges of a memory at its source, if the frame takes any. Other arguments
-        and the returned value: see ``FlowFabric.start``.
+        ``route``: the path's route with the edges of a memory at the source, if the frame uses such edges. Other
+        arguments and the returned value: see ``FlowFabric.start``.
         """
         route = route or self.route
         if self.port is None:
@@ -102,11 +101,11 @@ class FramePath(NamedTuple):
 
 
 class NetworkInterface:
-    """Network side of the SIP that ``session`` simulates: its ports, the paths of its frames, the arrival of packets.
+    """Network interface of the SIP that ``session`` simulates: ports, paths of frames, and the arrival of packets.
 
-    Each link that leaves the SIP has a port: ``by_letter``, and ``by_arrival``, by the channel that arrives there.
-    ``egress_ps``: the least time from an event on this SIP to a packet that it causes (``RunPlan``). ``deliveries``: by
-    type of frame; ``controls``: by type of control record. Both may be extended later.
+    Each link that leaves the SIP has a port. ``by_letter`` has the ports by letter, ``by_arrival`` by the channel that
+    arrives there. ``egress_ps``: the least time from an event on this SIP to a packet that the event causes
+    (``RunPlan``). ``deliveries`` by type of frame and ``controls`` by type of control record may be extended later.
     """
 
     def __init__(
@@ -151,8 +150,8 @@ class NetworkInterface:
         self._ports = list(self.by_letter.values())
 
     def frame_path(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> FramePath:
-        """Return the path from a node to a frame's place on ``dst_sip``; over the link of a ``global_`` direction, if
-        it leads there. Only the frame's type and place count, so messages of one queue pair share their path.
+        """Return the path from a node to a frame's destination on ``dst_sip``, over the link of a ``global_`` direction
+        if that leads there. It depends only on the frame's type and destination, so a queue pair's messages share it.
         """
         delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
@@ -164,7 +163,7 @@ class NetworkInterface:
         return FramePath(fabric, delivery, dst_sip, self.by_letter[letter], route, train)
 
     def _from_port(self, node: Node, frame: Frame) -> Any:
-        """Start the transfer of a frame that arrives at a port, to its place here or to the next SIP, and return it."""
+        """Start and return the transfer of a frame from a port to its destination on this SIP, or to the next SIP."""
         delivery, is_fed = self._deliveries[type(frame)], frame.frame_number > 0
         if frame.dst_sip == self._sip:
             route = delivery.ending(self._system.graph.route(node, delivery.landing(frame)), frame)
@@ -175,18 +174,18 @@ class NetworkInterface:
         return port.send(frame, route, train, is_fed=is_fed)
 
     def _check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
-        """Check a frame from another SIP, at a port's node.
+        """Check a frame from another SIP that arrives at a port's ``node``.
 
         Raises:
-            BadPacket: for an impossible size or time, or a place that does not exist.
+            BadPacket: for an impossible size or time, or a destination that does not exist.
         """
         delivery = self._deliveries.get(type(frame))
         if delivery is None:
             raise BadPacket(f"is a {type(frame).__name__}, which this chip does not take")
         if not 0 < frame.nbytes == delivery.wire_bytes(frame) or frame.span_ps > now_ps:
-            raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
+            raise BadPacket(f"claims {frame.nbytes} bytes and a span of {frame.span_ps} ps, which is impossible")
         if frame.frame_rest_ps > (MAX_PS - now_ps if frame.frame_number else 0):
-            raise BadPacket(f"claims that its tail arrives {frame.frame_rest_ps} ps later, which cannot be")
+            raise BadPacket(f"claims that its tail arrives {frame.frame_rest_ps} ps later, which is impossible")
         if frame.dst_sip == self._sip:
             delivery.check(frame)
             return
@@ -196,16 +195,15 @@ class NetworkInterface:
             raise BadPacket(f"is for SIP {frame.dst_sip}, to which no route leads from here") from None
 
     def _next_hop(self, node: Node, dst_sip: int) -> tuple[Port, Route]:
-        """Return the port for through traffic from a port's node, and the route over its link."""
-        known = self._onward.get((node, dst_sip))
-        if known is None:
+        """Return the next port for through traffic from a port's ``node``, and the route over that port's link."""
+        hop = self._onward.get((node, dst_sip))
+        if hop is None:
             letter = self._system.next_port(self._sip, dst_sip)
-            known = self.by_letter[letter], self._system.leaving(self._sip, node, letter)
-            self._onward[node, dst_sip] = known
-        return known
+            hop = self._onward[node, dst_sip] = self.by_letter[letter], self._system.leaving(self._sip, node, letter)
+        return hop
 
     def receive(self, channel: int, body: bytes) -> None:
-        """Take a packet that arrives by mail.
+        """Take a packet that arrives from another SIP now.
 
         Raises:
             InvariantViolation: for a packet that no SIP of this system can have sent.
@@ -215,17 +213,17 @@ class NetworkInterface:
             if isinstance(packet, Frame):
                 port = self.by_arrival.get(channel)
                 if port is None:
-                    raise BadPacket(f"is a {type(packet).__name__}, and no link to SIP {self._sip} has that channel")
+                    raise BadPacket(f"is a {type(packet).__name__}, but no link to SIP {self._sip} has that channel")
                 if type(packet) not in port.port_frames:
                     self._check(port.node, packet, self._engine.now_ps)
                 elif packet.frame_number:
-                    raise BadPacket(f"is a {type(packet).__name__} in parts, which ports do not send each other")
+                    raise BadPacket(f"is a {type(packet).__name__} in parts, but ports send each other whole frames")
                 if port.is_arriving(packet.frame_number):
                     raise BadPacket(f"begins frame {packet.frame_number}, which has begun and not ended")
             elif type(packet) is Tail:
                 port = self.by_arrival.get(channel)
                 if port is None or not port.may_end(packet.number):
-                    what = "which has not begun, or has ended; a port hands each frame that arrives to Port.receive or "
+                    what = "which has not begun, or has ended; a port must pass each arriving frame to Port.receive or "
                     raise BadPacket(f"ends frame {packet.number}, {what}Port.pass_on")
             else:
                 take = self._controls.get(type(packet))
@@ -243,28 +241,29 @@ class NetworkInterface:
             port.receive(packet)
 
     def _refused(self, channel: int, what: str) -> InvariantViolation:
-        known = self._channels[channel] if channel < len(self._channels) else None
-        name, sender = (f"{channel}, which is none", None) if known is None else (known.name, known.src)
-        return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}", rank=sender)
+        name, sender = f"{channel} (unknown)", None
+        if channel < len(self._channels):
+            name, sender = self._channels[channel].name, self._channels[channel].src
+        return InvariantViolation(f"a packet on channel {name} that arrived at SIP {self._sip} {what}", rank=sender)
 
     def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
-        """Take a credit of a port's far end, which returns places in its buffer.
+        """Take a credit from a port's far end, which frees places in the far buffer.
 
         Raises:
-            BadPacket: for more places than are in use, or without such buffers.
+            BadPacket: if fewer places are in use, or the link has no finite buffers.
         """
         port = self.by_arrival.get(channel)
         if port is None or port.far_credits is None or not port.far_credits.take(credit):
-            raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
+            raise BadPacket(f"frees {credit.places} places of virtual channel {credit.vc}, more than are in use")
 
     def outages_used(self) -> tuple[OutageUse, ...]:
-        """Return the cost of each outage of the links that leave."""
+        """Return the cost so far of each outage of the links that leave the SIP, in that direction."""
         return tuple(chain(*(port.outages_used() for port in self._ports)))
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """Return a lower bound of the time at which local events, the first at ``next_ps``, send
+        """Return a lower bound of the time at which local events, the first at ``next_ps``, send a packet
         (``Report.promise_ps``).
 
-        Not all packets leave by a port; a packet that is not announced needs an event first, and then the SIP's egress.
+        Not all packets leave by a port. A packet that no port has announced leaves the SIP's egress after an event.
         """
         return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])

@@ -1,4 +1,4 @@
-"""Rules for ``links``, the link presets, and for the presets in use."""
+"""Rules that check the link presets of a config (``links``) and the presets in use."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,16 @@ from sipsim.fabric.links.outages import OUTAGES, link_outages
 from sipsim.topology.links import SIPS, build_links
 
 PAYLOADS = (1, 16, 64, 240, 241, 256, 1500, 1501, 4096, 65536)
-"""Sizes of payloads, in bytes, with which the framing of a kind is tested."""
+"""Sizes of payloads, in bytes, with which the framing of a kind is checked."""
 
 
 def known_links(resolved: Resolved) -> None:
     """Check that every preset that ``system.sips`` names is a preset of ``links``."""
     sips, presets = resolved.topology.system.sips, resolved.links.links
-    named: list[tuple[Path, str | None]] = [((*SIPS, "link"), sips.link)]
-    named += [((*SIPS, "custom_links", number, "link"), edge.link) for number, edge in enumerate(sips.custom_links)]
-    named += [((*SIPS, "links", port), preset) for port, preset in sips.links.items()]
-    for path, name in named:
+    references: list[tuple[Path, str | None]] = [((*SIPS, "link"), sips.link)]
+    references += [((*SIPS, "custom_links", index, "link"), edge.link) for index, edge in enumerate(sips.custom_links)]
+    references += [((*SIPS, "links", port), preset) for port, preset in sips.links.items()]
+    for path, name in references:
         if name is not None and name not in presets:
             raise Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
 
@@ -33,7 +33,7 @@ def known_link_kinds(resolved: Resolved) -> None:
 
 
 def links_have_delay(resolved: Resolved) -> None:
-    """Check that no latency is 0: without lookahead SIPs cannot run in parallel."""
+    """Check that no ``latency_ns`` is 0: without lookahead SIPs cannot be simulated in parallel."""
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):
@@ -42,7 +42,7 @@ def links_have_delay(resolved: Resolved) -> None:
 
 
 def link_params_fit_kind(resolved: Resolved) -> None:
-    """Check that every preset's ``params`` are exactly its kind's, used or not, and that they are hashable."""
+    """Check that ``params`` of every preset, used or not, fit the preset's kind, and that the kind is hashable."""
     for name, preset in resolved.links.links.items():
         try:
             convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
@@ -51,47 +51,46 @@ def link_params_fit_kind(resolved: Resolved) -> None:
         try:
             _ = {link_of_preset(resolved, name)}
         except TypeError as error:
-            what = f"{error}; must be a frozen class with parameters that are, such as a tuple in place of a list"
+            what = f"{error}; must be a frozen class with hashable parameters, such as a tuple in place of a list"
             raise refused(("links", name, "kind"), preset.kind, what) from None
 
 
 def link_kinds_frame_payloads(resolved: Resolved) -> None:
-    """Check the framing of every preset: ``wire_bytes`` is a whole number, no less than the payload, and does not
-    decrease with the payload; the first packet of ``first_bytes`` is no less than a payload of one byte and no more
-    than all; ``stored_ps`` is a time.
+    """Check the framing of every preset. ``wire_bytes`` must be a whole number, at least the payload, and not decrease
+    with the payload; ``first_bytes`` must be from ``wire_bytes(1)`` to ``wire_bytes``; ``stored_ps`` must be a time.
     """
     for name, preset in resolved.links.links.items():
         link, least = link_of_preset(resolved, name), 0
         try:
             for nbytes in PAYLOADS:
-                least = _tried(link.wire_bytes, nbytes, max(nbytes, least))
-                _tried(link.first_bytes, nbytes, link.wire_bytes(1), least)
-                _tried(link.stored_ps, nbytes, 0, MAX_PS)
+                least = _checked_value(link.wire_bytes, nbytes, max(nbytes, least))
+                _checked_value(link.first_bytes, nbytes, link.wire_bytes(1), least)
+                _checked_value(link.stored_ps, nbytes, 0, MAX_PS)
         except ValueError as error:
             raise refused(("links", name, "kind"), preset.kind, str(error)) from None
 
 
-def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | None = None) -> int:
-    """Return the value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if given.
+def _checked_value(method: Callable[[int], int], nbytes: int, least: int, maximum: int | None = None) -> int:
+    """Return the value of a link kind's method for a payload of ``nbytes``.
 
     Raises:
-        ValueError: for any other value; the message states the value and the bounds.
+        ValueError: if the value is not a whole number from ``least`` to ``maximum`` (None: without upper bound).
     """
     call = f"{method.__name__}({nbytes})"
     try:
-        found = method(nbytes)
+        value = method(nbytes)
     except BaseException as error:
         pass_on_halt(error)
         raise ValueError(f"{call} raised {error_text(error)}") from None
-    if type(found) is not int or found < least or (most is not None and found > most):
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{call} is {found!r}; must be a whole number {bounds}")
-    return found
+    if type(value) is not int or value < least or (maximum is not None and value > maximum):
+        bounds = f"of at least {least}" if maximum is None else f"from {least} to {maximum}"
+        raise ValueError(f"{call} is {value!r}; must be a whole number {bounds}")
+    return value
 
 
 def links_fit(resolved: Resolved) -> None:
-    """Check that links join all SIPs, each of one preset; that ``system.sips.links`` and ``outages`` name ports with a
-    link; and that links with outages may go down.
+    """Check that links connect all SIPs, and have one preset at both ends; that ``system.sips.links`` and ``outages``
+    name ports with a link; and that the kinds of links with outages may go down.
     """
     sips = resolved.topology.system.sips
     links = build_links(sips)
@@ -110,4 +109,4 @@ RULES: tuple[Rule, ...] = (
     link_params_fit_kind,
     link_kinds_frame_payloads,
 )
-"""Rules of the presets. ``links_fit`` builds the links, so it runs after the rules of the topology."""
+"""Rules for presets. ``links_fit`` is separate: it builds the links, so it runs after the rules for the topology."""

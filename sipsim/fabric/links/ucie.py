@@ -3,8 +3,8 @@
 A head takes ``fdi_to_fdi + reach_mm * ns_per_mm + retimers * retimer`` over a crossing: both adapters and PHYs (FDI is
 an adapter's interface to its die; UCIe 1.1 gives 2 ns from one FDI to the other), the channel between the dies, and the
 retimers, one at each end of a link that leaves a package. A payload of ``n`` bytes fills ``ceil(n / (flit_bytes -
-flit_overhead_bytes))`` flits, and each is sent whole (UCIe 1.1, section 3.3); without ``flit_bytes`` it is ``n`` bytes
-on the wire.
+flit_overhead_bytes))`` flits, and every flit is sent whole (UCIe 1.1, section 3.3). Without ``flit_bytes``, a payload
+is ``n`` bytes on the wire.
 
 Limits: one module per direction, without repair or retraining; no flit is sent again after an error (retry, section
 3.8); transfers do not share a flit; the adapters always have credits.
@@ -24,7 +24,7 @@ from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, LatencyPart
 
 @dataclass(frozen=True)
 class UcieCrossing(Framing):
-    """One crossing; all times in ps. ``flit_bytes`` is None if payloads are sent without flits."""
+    """Die-to-die crossing. Payloads are sent in flits of ``flit_bytes``, or without flits if that is None."""
 
     fdi_to_fdi_ps: int
     channel_ps: int
@@ -34,11 +34,11 @@ class UcieCrossing(Framing):
 
     @property
     def latency_ps(self) -> int:
-        """The latency of a head, from FDI to FDI, with all parts between."""
+        """The latency of a head from FDI to FDI, with channel and retimers."""
         return self.fdi_to_fdi_ps + self.channel_ps + self.retimers_ps
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Return the bytes of the flits for a payload."""
+        """Return the bytes on the wire for a payload: all its flits."""
         if self.flit_bytes is None:
             return payload_bytes
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
@@ -49,8 +49,8 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
     """Crossing from port to port of two SIPs, with its reach and its retimers as parameters.
 
     For SIPs side by side in one package, ``retimers`` is 0; a link that leaves the package has one at each end.
-    ``retimer_ns`` is all latency that a retimer adds: its own, and its half of the second crossing that it makes. The
-    link counts as die to die in both cases; a wire for credits is assumed to pass the retimers.
+    ``retimer_ns`` is all latency that a retimer adds: inside it, and half of the second crossing that it needs. The
+    link counts as die to die in both cases; a separate wire for credits is assumed to pass the retimers.
     """
 
     fdi_to_fdi_ns: NonNegative
@@ -70,7 +70,7 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
 
     @cached_property
     def crossing(self) -> UcieCrossing:
-        """The crossing of this link."""
+        """Times and flits of this link, from its parameters."""
         return UcieCrossing(
             ns_to_ps(self.fdi_to_fdi_ns),
             ns_to_ps(round(self.reach_mm * self.ns_per_mm, 9)),

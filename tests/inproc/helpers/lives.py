@@ -55,7 +55,7 @@ LIMITS: tuple[tuple[Any, str, Any], ...] = (
     (replay, "MOST_RECORDS", 1),
     (client, "PROGRESS_NS", 0),
     (session, "EVENTS_BETWEEN_POLLS", 64),
-    (flows, "_MOST_PATHS", 64),
+    (flows, "_MAX_PATHS", 64),
     (process_groups, "PROGRAM_CACHE_SIZE", 4),
     (FreedTensors, "keep", lambda *_: None),
 )

@@ -29,28 +29,28 @@ def sets(*texts: str) -> list[Override]:
 # --- mistakes in files --------------------------------------------------------------------------------------
 
 BAD_FILES = [
-    (b"", "bad.yaml:1: the file must hold a mapping of keys to values"),
-    (b"# nothing\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
-    (b"3\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
-    (b"- a\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
+    (b"", "bad.yaml:1: the file must contain a mapping of keys to values"),
+    (b"# nothing\n", "bad.yaml:1: the file must contain a mapping of keys to values"),
+    (b"3\n", "bad.yaml:1: the file must contain a mapping of keys to values"),
+    (b"- a\n", "bad.yaml:1: the file must contain a mapping of keys to values"),
     (b"a: 1\nb: [1, 2\n", "bad.yaml:3: not valid YAML: did not find expected ',' or ']'"),
     (b"a: b: c\n", "bad.yaml:1: not valid YAML: mapping values are not allowed in this context"),
-    (b"wire: {ns_per_mm: 1}\nwire: {}\n", "bad.yaml:2: duplicate key 'wire'"),
-    (b"wire:\n  ns_per_mm: 1\n  'ns_per_mm': 2\n", "bad.yaml:3: duplicate key 'ns_per_mm'"),
+    (b"wire: {ns_per_mm: 1}\nwire: {}\n", "bad.yaml:2: duplicate key 'wire'; remove one of the two"),
+    (b"wire:\n  ns_per_mm: 1\n  'ns_per_mm': 2\n", "bad.yaml:3: duplicate key 'ns_per_mm'; remove one of the two"),
     (b"wire: &w {ns_per_mm: 1}\n", "bad.yaml:1: anchor &w is not allowed; write the value out"),
     (b"wire: 1\nx: *w\n", "bad.yaml:2: alias *w is not allowed; write the value out"),
     (b"wire: !!python/object:os.system 1\n",
      "bad.yaml:1: tag 'tag:yaml.org,2002:python/object:os.system' is not allowed; write the value without it"),
     (b"? [a, b]\n: 1\n", "bad.yaml:1: a key must be text, not a list or a mapping"),
-    (b"---\na: 1\n---\nb: 1\n", "bad.yaml:3: a second document; a file holds one"),
+    (b"---\na: 1\n---\nb: 1\n", "bad.yaml:3: a second document; write all keys in one document"),
     (b"a: 1\nb: \xff\n", "bad.yaml:2: not valid UTF-8: invalid start byte"),
     (b"a: 1\nb: \x01\n", "bad.yaml:2: not valid YAML: control character '\\x01'"),
-    (b"a: " + b"[" * 100_000, "bad.yaml:1: nested deeper than 24 levels"),
-    (b"- " * 100_000, "bad.yaml:1: nested deeper than 24 levels"),
-    (b"a: " + b"9" * 41, "bad.yaml:1: a number of more than 40 digits"),
+    (b"a: " + b"[" * 100_000, "bad.yaml:1: nested deeper than 24 levels; no key needs that"),
+    (b"- " * 100_000, "bad.yaml:1: nested deeper than 24 levels; no key needs that"),
+    (b"a: " + b"9" * 41, "bad.yaml:1: a number of more than 40 digits; quote it if it is text"),
     (b"a" * (2**20 + 1), "bad.yaml: larger than 1048576 bytes; a config file is a few KiB"),
     (b"wires: {ns_per_mm: 1}\n", f"bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: {NOT_CCL}"),
-    (b"defaults: {n_slots: 1}\n", "bad.yaml: key 'defaults' belongs to ccl.yaml; give it with --ccl"),
+    (b"defaults: {n_slots: 1}\n", "bad.yaml: key 'defaults' belongs to ccl.yaml; give the key in a file for --ccl"),
     (b"<<: {wire: 1}\n", f"bad.yaml: unknown key '<<'; allowed: {NOT_CCL}"),
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_bad_file(
 
 def test_config_key_in_ccl_file(line_of: LineOf, write: Write) -> None:
     ccl = write("c.yaml", "system: {sips: {count: 2}}")
-    assert line_of(ccl=ccl) == "c.yaml: key 'system' belongs to topology.yaml; give it with --config"
+    assert line_of(ccl=ccl) == "c.yaml: key 'system' belongs to topology.yaml; give the key in a file for --config"
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_definition_is_of_its_sort(registry: Registry[object]) -> None:
         if base is Path:
             registry.register("mine")(thing)
         else:
-            with pytest.raises(TypeError, match=r"widget 'other' is .*; must be an? (object|class) of Path"):
+            with pytest.raises(TypeError, match=r"widget 'other' is .*; must be an? (object|subclass) of Path"):
                 registry.register("other")(thing)
     assert registry.names() == ["mine"]
 

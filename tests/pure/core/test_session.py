@@ -244,7 +244,7 @@ def test_a_packet_for_a_time_that_has_been_run_is_never_injected(sip: Sip, arriv
     sip.model.local(5, "local")
     sip.run(10)
     sip.take(1, 1, 0, arrival_ps)
-    with pytest.raises(InvariantViolation, match=f"from SIP 1 for {arrival_ps} ps came after SIP 0 reached 10 ps"):
+    with pytest.raises(InvariantViolation, match=f"for {arrival_ps} ps was taken after SIP 0 had run to 10 ps"):
         sip.run(20)
 
 

@@ -49,9 +49,9 @@ def test_duplicates_are_dropped_and_not_counted() -> None:
 def test_a_gap_names_the_missing_packets_and_leaves_the_count() -> None:
     streams = InStreams()
     streams.accept(4, 0)
-    with pytest.raises(LostPacket, match="packets 1 to 2 from SIP 4 are lost: 3 arrived first"):
+    with pytest.raises(LostPacket, match="packets 1 to 2 from SIP 4 are lost: packet 3 arrived first"):
         streams.accept(4, 3)
-    with pytest.raises(LostPacket, match="packets 1 to 1 from SIP 4 are lost: 2 arrived first"):
+    with pytest.raises(LostPacket, match="packets 1 to 1 from SIP 4 are lost: packet 2 arrived first"):
         streams.accept(4, 2, 7)
     assert streams.counts == {4: 1}
     assert streams.accept(4, 1) == 0

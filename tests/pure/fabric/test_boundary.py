@@ -321,5 +321,5 @@ def test_a_frame_that_loses_packets_is_told_once(down_ps: int, packets: int) -> 
     """Its first one too, or later ones after its head was mailed."""
     lossy = msgspec.structs.replace(ETHERNET, go_back_n=False)
     boundary = down(down_ps, lossy)
-    with pytest.raises(LinkLoss, match=f"{packets} packets were on it and lost, parts of 1 Parcel of 30000 B"):
+    with pytest.raises(LinkLoss, match=f"lost {packets} packets, parts of 1 Parcel of 30000 B"):
         boundary.ends_ps([Offered(0, 0, 0, 20 * 1500, boundary.whole[0])])

@@ -64,9 +64,9 @@ def test_a_packet_may_be_longer_than_a_chunk_and_not_shorter() -> None:
     path = route(edge(1, 10, 5, 1), edge(2, 20, 5, 3))
     journey = Journey(0, path, 1000)
     assert travel([journey], buffered(4, 400), CHUNK)[0] == [alone(journey)]
-    with pytest.raises(ValueError, match="a packet has at least a chunk of 100 bytes, not 99"):
+    with pytest.raises(ValueError, match="packet_bytes is 99, less than a chunk of 100 bytes"):
         Buffers(1, 99).check(100)
-    with pytest.raises(ValueError, match="a buffer holds at least a packet, not 0"):
+    with pytest.raises(ValueError, match="a buffer of 0 packets is too small; give at least 1"):
         Buffers(0, 100).check(100)
 
 
@@ -161,7 +161,7 @@ def test_what_passes_an_edge_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
     near, far = edge(1, 500, 200, 1), edge(2, 900, 100, 4, flits(64, 6))
     both = route(near, far)
     for kept in (1, 4096):
-        monkeypatch.setattr(sipsim.fabric.buffered.fabric, "_MOST_PATHS", kept)
+        monkeypatch.setattr(sipsim.fabric.buffered.fabric, "_MAX_PATHS", kept)
         _, fabric, _ = travel(
             [Journey(0, both, 1000), Journey(0, both, 58), Journey(9, route(near), 10)], buffered(2), CHUNK
         )
@@ -230,8 +230,8 @@ def _newest_first(self: Fifo) -> BufferedPacket:
 
 
 BROKEN: list[tuple[type, str, Any, str]] = [
-    (Output, "_has_room", _no_credits, "credits and .* places in use, of 1"),
-    (Fifo, "pop", _newest_first, "overtakes another"),
+    (Output, "_has_room", _no_credits, "credits and .* places in use do not add up"),
+    (Fifo, "pop", _newest_first, "overtakes another one"),
 ]
 
 

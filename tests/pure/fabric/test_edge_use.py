@@ -14,7 +14,7 @@ FAR = edge(2, 900, 100, 4, flits(64, 6))
 @pytest.mark.parametrize("kept", [1, 4096])
 def test_what_passes_an_edge_is_counted(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sizes over both edges, one again, and one over the first edge alone; whatever number of ways is kept."""
-    monkeypatch.setattr(sipsim.fabric.flows, "_MOST_PATHS", kept)
+    monkeypatch.setattr(sipsim.fabric.flows, "_MAX_PATHS", kept)
     both, near = route(NEAR, FAR), route(NEAR)
     sent = [Journey(0, both, 100), Journey(0, both, 58), Journey(5, both, 100), Journey(9, near, 1000)]
     _, fabric, _ = travel(sent)

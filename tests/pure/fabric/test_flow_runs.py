@@ -159,7 +159,7 @@ def trains_keep_their_order(seed: int) -> None:
 def rates(past: Past) -> list[tuple[int, int, Fraction]]:
     """(from, to, payload bytes a second) of a flow."""
     own = Fraction(past.nbytes * 10**12, past.own_ps)
-    found = [(past.begin_ps, own), *((each.from_ps, Fraction(each.part, UNIT)) for each in past.stretches)]
+    found = [(past.begin_ps, own), *((each.from_ps, Fraction(each.rate, UNIT)) for each in past.periods)]
     ends_ps = [from_ps for from_ps, _ in found[1:]]
     return [(from_ps, to_ps, rate) for (from_ps, rate), to_ps in zip(found, [*ends_ps, past.leave_ps], strict=True)]
 

@@ -289,13 +289,13 @@ def test_a_planned_end_that_has_moved_is_no_event() -> None:
 
 def test_a_fabric_refuses() -> None:
     fabric = FlowFabric(Engine(), Arbitration(256, (1, 1)))
-    with pytest.raises(ValueError, match="at least a byte, not 0"):
+    with pytest.raises(ValueError, match="a transfer of 0 bytes cannot be sent"):
         fabric.start(fabric.train("a"), to(0), 0, None)
     with pytest.raises(ValueError, match="channel 2 has no weight"):
         fabric.train("a", 2)
-    with pytest.raises(ValueError, match="a chunk has at least a byte"):
+    with pytest.raises(ValueError, match="chunk_bytes is 0; must be at least 1 byte"):
         FlowFabric(Engine(), Arbitration(0, (1,)))
-    with pytest.raises(ValueError, match="each channel has a weight"):
+    with pytest.raises(ValueError, match="must contain a weight of 0 or more"):
         FlowFabric(Engine(), Arbitration(256, ()))
 
 

@@ -87,12 +87,12 @@ def test_the_valid_packets_are_accepted() -> None:
         (of(pe=2**31 - 1), "is for cube 0 PE 2147483647, which has no queues"),
         (of(dst_sip=3), "is for SIP 3, to which no route leads from here"),
         (of(dst_sip=2**31 - 1), "is for SIP 2147483647, to which no route leads from here"),
-        (of(nbytes=0), "claims 0 bytes and 100 ps from head to tail, which cannot be"),
+        (of(nbytes=0), "claims 0 bytes and a span of 100 ps, which is impossible"),
         (of(nbytes=0, data=b""), "claims 0 bytes"),
-        (of(nbytes=MOST), "which cannot be"),
-        (of(span_ps=NOW_PS + 1), "claims 64 bytes and 1001 ps from head to tail"),
-        (of(span_ps=MOST), "which cannot be"),
-        (of(frame_rest_ps=1), "claims that its tail arrives 1 ps later, which cannot be"),
+        (of(nbytes=MOST), "which is impossible"),
+        (of(span_ps=NOW_PS + 1), "claims 64 bytes and a span of 1001 ps"),
+        (of(span_ps=MOST), "which is impossible"),
+        (of(frame_rest_ps=1), "claims that its tail arrives 1 ps later, which is impossible"),
         (of(dst_addr=0), "a message for address 0x0 arrived at"),
         (of(dst_addr=2**64 - 1), "which has no ring there"),
         (
@@ -169,7 +169,7 @@ def test_a_frame_has_no_field_twice() -> None:
     class Named(Frame, tag=2**20):
         frame_number: Number
 
-    with pytest.raises(ValueError, match=r"^frame_number of Named is a field of each frame; "):
+    with pytest.raises(ValueError, match=r"^frame_number of Named is a field of every frame; "):
         packet_kind(Named)
 
 
@@ -240,7 +240,7 @@ def test_a_frame_says_how_much_data_it_carries() -> None:
 @pytest.mark.parametrize(
     ("tag", "line"),
     [
-        (OWN_TAGS - 1, "tag 63 of Users is kept for the simulator; give 64 or more"),
+        (OWN_TAGS - 1, "tag 63 of Users is reserved for the simulator; give 64 or more"),
         (None, "packet Users has no tag; "),
     ],
 )
@@ -261,7 +261,7 @@ def test_a_tag_is_of_one_kind() -> None:
 
     packet_kind(First)
     try:
-        with pytest.raises(ValueError, match=r"^tag 1048576 of Second is that of First; "):
+        with pytest.raises(ValueError, match=r"^tag 1048576 of Second is also the tag of First; "):
             packet_kind(Second)
     finally:
         del _KINDS[2**20]

@@ -60,8 +60,8 @@ def batch(first: int, arrival_ps: int, channel: int = 1, src: int = PEER) -> Pac
 @pytest.mark.parametrize(
     ("message", "kind", "text"),
     [
-        (batch(2, 30), "lost_packet", "packets 0 to 1 from SIP 1 are lost: 2 arrived first"),
-        (batch(0, 19), "InvariantViolation", "a packet from SIP 1 for 19 ps came after SIP 0 reached 20 ps"),
+        (batch(2, 30), "lost_packet", "packets 0 to 1 from SIP 1 are lost: packet 2 arrived first"),
+        (batch(0, 19), "InvariantViolation", "a packet from SIP 1 for 19 ps was taken after SIP 0 had run to 20 ps"),
         (batch(0, 30, channel=0), "InvariantViolation", "a packet from SIP 1 on channel 0, which does not lead from"),
         (batch(0, 30, channel=7), "InvariantViolation", "a packet from SIP 1 on channel 7, which does not lead from"),
         (batch(0, 30, src=5), "InvariantViolation", "a packet from SIP 5 on channel 1, which does not lead from"),

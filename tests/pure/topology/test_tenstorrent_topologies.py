@@ -234,7 +234,7 @@ MISTAKES = [
     (
         {"topology": "custom", "custom_links": [{"a": 0, "a_port": "eth0.1", "b": 1, "b_port": "eth0>"}]},
         "system.sips.custom_links[0].a_port = 'eth0.1': "
-        "must be a letter and then letters, digits or _, 16 in all at most",
+        "must be a letter and then letters, digits or _, at most 16 characters in all",
     ),
     (
         {"topology": "custom", "custom_links": [{"a": 0, "a_port": "eth0", "b": 1, "b_port": "eth16"}]},

@@ -144,7 +144,7 @@ MISTAKES = [
     ),
     (
         sips("custom", 3, custom=(edge("0E-1W"), edge("0E-2W"))),
-        "system.sips.custom_links uses port E of SIP 0 twice; a port carries one link",
+        "system.sips.custom_links uses port E of SIP 0 twice; use another port for one of the links",
     ),
     (
         sips("custom", 3, custom=(edge("1E-2W"),)),
