@@ -207,7 +207,7 @@ def second(ptr, tl):
     assert error["direction"] == "W"
     assert error["message"] == (
         "the kernel has ended without tl.wait for its recv_async W of f16[4], posted at 0 ps, "
-        "which has no message, and 1 more; wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
+        "which has no message, and for 1 more; call tl.wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
     )
 
 

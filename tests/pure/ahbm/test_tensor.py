@@ -110,7 +110,7 @@ def test_out_of_memory_below_the_reserved_bytes() -> None:
         "tensor 0: (1, 256) f16, 512 bytes; tensor 2: (1, 256) f16, 512 bytes"
     )
     del kept[0]
-    with pytest.raises(OutOfMemoryError, match=r"512 bytes of its HBM are left; .*: tensor 1: [^;]*; tensor 2: [^;]*$"):
+    with pytest.raises(OutOfMemoryError, match=r"512 bytes are free; .*: tensor 1: [^;]*; tensor 2: [^;]*$"):
         allocate(addresses, 1, 514)
     del kept[1]
     with pytest.raises(OutOfMemoryError, match="1024 bytes are free, at most 512 bytes in one piece; use"):
@@ -121,7 +121,7 @@ def test_an_allocation_that_does_not_fit_takes_nothing() -> None:
     """Cube 1 has room, cube 0 has not; the other way round it would be found first."""
     addresses = space()
     both, first = allocate(addresses, 2, CAPACITY // 2), allocate(addresses, 1, CAPACITY // 2)
-    with pytest.raises(OutOfMemoryError, match="does not fit cube 0"):
+    with pytest.raises(OutOfMemoryError, match="does not fit HBM of cube 0"):
         allocate(addresses, 2, 2)
     del first
     assert offsets(allocate(addresses, 2, CAPACITY // 2)) == [CAPACITY // 2] * 2
@@ -258,7 +258,7 @@ def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
     torch = Torch(Bench(Plan(config(settings))).sip)
     room = MIB - reserved
     kept = torch.zeros((2, room // 4), dtype="i32")
-    with pytest.raises(OutOfMemoryError, match="0 bytes of its HBM are left"):
+    with pytest.raises(OutOfMemoryError, match="0 bytes are free"):
         torch.zeros((2, 1), dtype="i32")
     assert kept.nbytes == 2 * room
 
