@@ -169,7 +169,7 @@ class Pipeline:
       allows. While the kernel has loads or stores, a command that needs PE_DMA all the time has fewer bytes in flight,
       so that kernel and command progress. A command that needs PE_DMA mostly at its beginning has no such limit.
     * PE_FETCH_STORE fetches a token's operands through the TCM's read port into double buffers of the array: operands
-      of the next interleaved folds are fetched while the array works on the current ones.
+      of the next interleaved folds are fetched while the array works on the current folds.
     * PE_GEMM processes tokens in order. Sums of a finished output wait for the epilogue; while ``waiting_tiles``
       outputs wait, PE_GEMM finishes no other output.
     * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when a buffer is free,

@@ -141,14 +141,14 @@ LEAST_SHARD_BYTES = 1024
 
 
 def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
-    """Return the layout of tensors of ``sizes`` elements: the job's or, if it has none, that of :func:`spread`."""
+    """Return the layout of tensors of ``sizes`` elements: the job's, or the layout of :func:`spread`."""
     if job.layout is not None:
         return DPPolicy("row_wise", "row_wise", *job.layout)
     return spread(sizes, DTYPES[job.dtype].itemsize, system.n_cubes, system.n_pes)
 
 
 def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
-    """Return a layout on as many PEs of a SIP as can share tensors of these numbers of elements equally.
+    """Return a layout on as many PEs of a SIP as can equally share tensors of ``sizes`` elements.
 
     No shard is smaller than ``LEAST_SHARD_BYTES``, except the shard of a tensor on one PE.
     """
@@ -205,7 +205,7 @@ def _is_in_place(job: Job, collective: Collective) -> bool:
 
 
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[PlannedCall]]:
-    """Return the planned calls of a job: a list per size, with a task per group."""
+    """Return the planned calls of a job: per size, a list with a call per group."""
     groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
     return [[_planned(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
 
@@ -430,7 +430,7 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """Return the name of the first collective that all requested algorithms run; without any, the config's."""
+    """Return the name of the first collective that all requested algorithms run, or else the config's."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)

@@ -347,7 +347,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: a tensor per rank, or one."""
+        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: list or tensor."""
         return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
 
     def scatter(
@@ -637,7 +637,7 @@ class Distributed:
     def new_subgroups(
         self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
     ) -> tuple[GroupHandle, list[GroupHandle]]:
-        """Split all ranks, or those of a group, into groups of ``group_size``; return (this rank's group, all groups).
+        """Split all ranks, or a group's, into groups of ``group_size``; return (this rank's group, all groups).
 
         Every rank of the run makes this call; on a rank outside of ``group`` the first result is ``NON_GROUP_MEMBER``.
 

@@ -130,11 +130,11 @@ class AddressSpace:
     """Allocator of the tensors of SIP ``sip``, with ``room_bytes`` in the HBM of each PE. ``memory``: stores the bytes.
 
     Allocation is first fit. Within a row each virtual address is used once. Memory is freed at a row start, and in
-    :meth:`allocate` when memory does not suffice or the bytes allocated since the last freeing reach those alive
-    then. Which tensors a full garbage collection finds dead at these moments depends on the program alone. A freed
+    :meth:`allocate` when memory does not suffice or as many bytes were allocated since the last freeing as were
+    alive then. Which tensors a full garbage collection finds dead at these moments depends only on the program. A freed
     tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
-    ``bridge``: through which a host program makes its calls. ``page_table``: table of the PEs' MMUs, kept up to date.
+    ``bridge``: connects the host program to the simulation. ``page_table``: table of the PEs' MMUs, kept up to date.
     """
 
     def __init__(

@@ -405,7 +405,7 @@ class ProcessGroups:
         # Every run makes the group of all ranks; collectives that are wired before the run need no rings of the group.
         needs_no_rings = number == WORLD and not self._windows.count
         if self._count == MOST_GROUPS:
-            raise ConfigError(f"new_group: a run makes at most {MOST_GROUPS} groups, with destroyed ones; reuse groups")
+            raise ConfigError(f"new_group: a run makes at most {MOST_GROUPS} groups, destroyed or not; reuse groups")
         window, window_bytes = ({}, 0) if needs_no_rings else (self._windows.take(sips), self._window_bytes)
         self._count += 1
         pes_text = f", pes={list(allowed)}" if allowed else ""

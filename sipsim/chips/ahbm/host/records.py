@@ -34,7 +34,7 @@ class RunRecords:
         self.memory = PeakMemory()
 
     def on_start(self, work: Work) -> None:
-        """Number a launch at its start, and save its source. Launches without a result row share the next number."""
+        """Number a launch at its start, and save its source. Launches without a result row get the next number."""
         work.run, work.row = self._started, self.row
         if work.is_reported:
             self._started += 1

@@ -91,7 +91,7 @@ class Work:
     """Launch that a host program can wait for. Deadlock reports describe it by ``what``, results by ``name``.
 
     ``call``: the collective or message that the launch carries out; its tensors are dropped when the launch ends.
-    ``is_reported``: the launch makes a result row of its own. ``counts_for_row``: its kernel times count for a result
+    ``is_reported``: the launch makes a separate result row. ``counts_for_row``: its kernel times count for a result
     row. ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end.
     ``n_blockers``: the number of its PEs on which an earlier launch has not ended, plus the number of other launches
     for which it waits. ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of
@@ -190,7 +190,7 @@ class Stream:
     """All launches of one SIP: each PE runs its launches in the order in which the host made them.
 
     A launch waits for the earlier launches that share a PE with it, and overlaps with other launches. ``space``: the
-    allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of ended launches.
+    allocator of tensors. ``places``: the PEs of a launch that names no PEs. ``ended``: number of ended launches.
     ``records``: records of the first ``MOST_LAUNCHES`` ended launches.
     """
 
@@ -204,7 +204,7 @@ class Stream:
         self.host: Task | None = None
         self._queue_of: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
         self._unfinished: dict[Work, None] = {}
-        self._under_way = 0
+        self._n_running = 0
         self._has_rows = False
         self._row: Work | None = None
 
@@ -277,7 +277,7 @@ class Stream:
         if work.on_start is not None:
             work.on_start(work)
         self._mark(work)
-        self._under_way += 1
+        self._n_running += 1
         args = tuple(arg.pointer() if isinstance(arg, TensorBase) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
@@ -323,13 +323,13 @@ class Stream:
         engine = self._sip.engine
         work.end_ps = engine.now_ps
         del self._unfinished[work]
-        self._under_way -= 1
+        self._n_running -= 1
         self._record(work)
         if work.on_end is not None:
             work.on_end(work)
         if work is self._row:
             self._row = None
-            if self._under_way:
+            if self._n_running:
                 self._sip.usage.mark(0)
         if work.waiter is not None:
             work.waiter.span = work.span

@@ -30,7 +30,7 @@ class BlockStrides(NamedTuple):
     cube_bytes: int
     pe_bytes: int
 
-    def of(self, ptr: Pointer, tl: "TL") -> Pointer:
+    def address(self, ptr: Pointer, tl: "TL") -> Pointer:
         """Return the address of the block of the kernel's PE; ``ptr``: address of the tensor."""
         return ptr + (tl.program_id(1) * self.cube_bytes + tl.program_id(0) * self.pe_bytes)
 
@@ -40,7 +40,7 @@ def elementwise(
 ) -> None:
     """Compute ``function(tl, *values)`` on blocks of ``n_elem`` elements. The last address is of the result."""
     *ptrs, tl = ptrs_and_tl
-    *sources, target = [each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True)]
+    *sources, target = [each.address(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True)]
     piece_elems = PIECE_BYTES // max(each.dtype.itemsize for each in (*sources, target))
     pieces = [(first, (min(piece_elems, n_elem - first),)) for first in range(0, n_elem, piece_elems)]
     for first, values in _read_ahead(pieces, sources, tl):
@@ -56,7 +56,7 @@ def by_rows(
     which ``function`` gets as its last argument.
     """
     source_ptr, *row_ptrs, target_ptr, tl = ptrs_and_tl
-    source, target = blocks[0].of(source_ptr, tl), blocks[-1].of(target_ptr, tl)
+    source, target = blocks[0].address(source_ptr, tl), blocks[-1].address(target_ptr, tl)
     rows, columns = shape
     row = [tl.load(ptr, columns) for ptr in row_ptrs]
     piece_rows = max(PIECE_BYTES // (columns * source.dtype.itemsize), 1)
@@ -75,7 +75,7 @@ def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
 def matmul(blocks: Sequence[BlockStrides], shape: tuple[int, int, int], *ptrs_and_tl: Any) -> None:
     """Multiply the PE's blocks of two matrices; the addresses of both and of the result come before ``tl``."""
     *ptrs, tl = ptrs_and_tl
-    a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
+    a, b, c = (each.address(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
     tl.gemm(a, b, c, shape)
 
 

@@ -109,7 +109,7 @@ class Torch:
         The kernel runs on each PE of ``pes`` on each cube of ``cubes``, numbered from 0. If ``cubes`` is None, these
         are all cubes; if ``pes`` is None, the lead PE; if both are None, every wired PE (ADR-0023 D10). Tensors among
         ``args`` become typed addresses. A launch waits for earlier launches that share a PE with it, and overlaps
-        with all others. With ``async_op`` the call returns the :class:`Work` at once.
+        with other launches. With ``async_op`` the call returns the :class:`Work` at once.
 
         Raises:
             TypeError: for a kernel that is not a plain function, or a host tensor among ``args``.

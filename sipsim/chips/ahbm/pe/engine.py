@@ -321,7 +321,7 @@ class CommandEngine:
     def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
         """Record a performed command in the op log, with ``fields``, and as a span; then end it.
 
-        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; fetched slots come first.
+        ``work``: facts of the span that ``--explain`` computes times from, such as bytes, after the fetched slots.
         """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:
@@ -375,7 +375,7 @@ class CommandEngine:
         self, completion: Completion, index: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
     ) -> None:
         handle = self._operands(completion.command)[index]
-        # The values are those of the receive: without `latch` the slot may hold a later message by now. Another engine
+        # The receive has set the values: without `latch` the slot may hold a later message by now. Another engine
         # may have fetched them at the same time.
         completion.value = (*(completion.value or ()), (slot_pa, handle.nbytes))
         handle.slot_pa = None

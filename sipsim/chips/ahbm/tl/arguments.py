@@ -78,7 +78,7 @@ def as_shape(shape: object) -> Shape:
 
 
 def pointee(ptr: int, dtype: object) -> DType:
-    """Return the type of the elements at an address: ``dtype`` if given, else that of the pointer.
+    """Return the type of the elements at an address: ``dtype`` if given, else the type of the pointer.
 
     Raises:
         KernelError: if ``dtype`` is None and the address has no type.

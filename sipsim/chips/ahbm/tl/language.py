@@ -73,7 +73,7 @@ from sipsim.core.units import format_time_ps, ns_to_ps
 
 FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
 ENDED_TRANSFERS = 4
-"""Number of a kernel's transfers above which ended ones are dropped for the first time."""
+"""Number of a kernel's transfers above which ended transfers are first dropped."""
 
 
 class Phase:
