@@ -25,7 +25,7 @@ INDEXED = (
 REPEATED = "only sizes of 1 can be repeated"
 NO_SHAPE = "is not a shape; give one or more sizes of at least 1"
 ROWS = "give first and end row, from 0 to 2"
-ELSEWHERE = "which is a view, was joined, or is in a slot"
+ELSEWHERE = "tl.join takes no view, joined handle or message in a slot, such as"
 
 
 class Operands:
@@ -76,8 +76,8 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     ),
     (lambda tl, o: tl.join([]), "tl.join needs at least one handle"),
     (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),
-    (lambda tl, o: tl.join([o.f[:1]]), f"tl.join of f32[1, 3], {ELSEWHERE}"),
-    (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"tl.join of f32[4], {ELSEWHERE}"),
+    (lambda tl, o: tl.join([o.f[:1]]), f"{ELSEWHERE} f32[1, 3]"),
+    (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"{ELSEWHERE} f32[4]"),
     (
         lambda tl, o: tl.reshape(o.f, (4, 2)),
         "tl.reshape of f32[2, 3] to [4, 2]: give a shape of as many elements",

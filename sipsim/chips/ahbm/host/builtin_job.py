@@ -437,7 +437,7 @@ def _usual_collective(request: JobRequest, plan: Plan) -> str:
     first, *others = (_algorithm(name, plan).collectives or (INTERCUBE,) for name in named)
     common = next((each for each in first if all(each in other for other in others)), None)
     if common is None:
-        raise ConfigError(f"--algorithm {','.join(named)}: these have no common collective; name fewer algorithms")
+        raise ConfigError(f"--algorithm {','.join(named)}: the algorithms share no collective; name fewer")
     return common
 
 

@@ -308,8 +308,8 @@ def select_pes(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePla
     """
     if cubes is None and pes is None:
         return None
-    of_sip = _numbers("cubes", cubes, plan.system.n_cubes, "a SIP", range(plan.system.n_cubes))
-    of_cube = _numbers("pes", pes, plan.system.n_pes, "a cube", [LEAD_PE])
+    of_sip = _numbers("cubes", cubes, plan.system.n_cubes, "a SIP has cubes", range(plan.system.n_cubes))
+    of_cube = _numbers("pes", pes, plan.system.n_pes, "a cube has PEs", [LEAD_PE])
     return [PePlace(sip, cube, pe) for cube in of_sip for pe in of_cube]
 
 
@@ -322,11 +322,11 @@ def check_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
     """
     if isinstance(pes, tuple | list | range) and not pes:
         return ()
-    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube", (), "a collective"))
+    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube has PEs", (), "a collective"))
 
 
 def _numbers(
-    name: str, given: Numbers, size: int, whole: str, default: Sequence[int], what: str = "torch.launch"
+    name: str, given: Numbers, size: int, owner: str, default: Sequence[int], what: str = "torch.launch"
 ) -> list[int]:
     if given is None:
         return list(default)
@@ -339,7 +339,7 @@ def _numbers(
         if not hasattr(number, "__index__") or isinstance(number, bool):
             raise TypeError(f"{what}: {name}={given!r}: {number!r} is no whole number; give 0 to {size - 1}")
         if not 0 <= number < size:
-            raise ValueError(f"{what}: {name}={given!r}: {number} does not exist; {whole} has 0 to {size - 1}")
+            raise ValueError(f"{what}: {name}={given!r}: {number} does not exist; {owner} 0 to {size - 1}")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{what}: {name}={given!r}: name each number once")
     return sorted(int(number) for number in numbers)

@@ -144,15 +144,15 @@ class Tensor(TensorMath):
         Raises:
             ValueError: when the rows cannot be split equally, or :meth:`narrow` refuses a part.
         """
-        chunks = whole("chunk: chunks", chunks)
-        if chunks < 1 or self.shape[0] % chunks:
-            raise ValueError(f"chunk({chunks}): {self.shape[0]} rows have no such equal parts; give a divisor")
-        rows = self.shape[0] // chunks
-        return [self._view(start, rows) for start in range(0, self.shape[0], rows)]
+        chunks, n_rows = whole("chunk: chunks", chunks), self.shape[0]
+        if chunks < 1 or n_rows % chunks:
+            raise ValueError(f"chunk({chunks}): {n_rows} rows cannot be split equally; give a divisor of {n_rows}")
+        rows = n_rows // chunks
+        return [self._view(start, rows) for start in range(0, n_rows, rows)]
 
     def _view(self, start: int, rows: int) -> "Tensor":
         if rows < 1 or start < 0 or start + rows > self.shape[0]:
-            raise IndexError(f"rows {start} to {start + rows - 1} do not exist; rows are 0 to {self.shape[0] - 1}")
+            raise IndexError(f"rows {start} to {start + rows - 1} do not exist; the rows are 0 to {self.shape[0] - 1}")
         if any(count > 1 and layout in (COLUMNS, COPIES) for layout, count in self.dp.splits()):
             raise ValueError(f"a tensor with layout {self.dp} has no views of rows; use a layout that splits rows only")
         block = self.shape[0] // len(self.shards)

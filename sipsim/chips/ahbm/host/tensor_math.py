@@ -280,7 +280,7 @@ def _check_whole(tensor: TensorMath) -> None:
 
 def _check_type(name: str, a: TensorMath, b: object) -> None:
     if not isinstance(b, TensorMath):
-        raise TypeError(f"a {name} b takes a tensor of the device, not {type(b).__name__}; use one of torch.zeros")
+        raise TypeError(f"a {name} b takes device tensors, not {type(b).__name__}; copy_ the values into a tensor")
     for each in (a, b):
         _check_whole(each)
     if a.dtype is not b.dtype:
@@ -311,7 +311,7 @@ def _rows_of(index: object, count: int) -> list[int]:
         raise IndexError(f"tensor[{index!r}] selects no row; select at least one row")
     for row in rows:
         if not -count <= row < count:
-            raise IndexError(f"tensor[{index!r}]: row {row} does not exist; its rows are 0 to {count - 1}")
+            raise IndexError(f"tensor[{index!r}]: row {row} does not exist; the rows are 0 to {count - 1}")
     return [row % count for row in rows]
 
 

@@ -246,7 +246,7 @@ class PeIpcq(CommandEngine):
 
     def _post_any(self, receiving: Receiving) -> None:
         if not self._in_use.receive_directions:
-            raise IpcqInvalidDirection("recv without a direction: no direction is installed for receiving; wire one")
+            raise IpcqInvalidDirection("recv without a direction: no direction is installed for receiving")
         receiving.reason = Waiting(
             "recv", tuple([self.queues[name].direction for name in self._in_use.receive_directions])
         )

@@ -654,7 +654,7 @@ class TL:
         if name == BIAS and is_pair:
             kind = value.dtype if isinstance(value, Pointer) else accumulator
             if kind.accumulator is not accumulator:
-                raise KernelError(f"{word}: a bias of {kind} does not fit sums of {accumulator}; give {accumulator}")
+                raise KernelError(f"{word}: sums of {accumulator} need a bias of {accumulator}, not of {kind}")
             nbytes = n * kind.itemsize
             address = self._translate(as_bytes(value), nbytes)
             self._pe.check_memory(address, nbytes)
@@ -832,7 +832,7 @@ class TL:
             if each.dtype is not parts[0].dtype:
                 raise mixed("tl.join", tuple(parts))
             if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
-                raise KernelError(f"tl.join of {text_of(each)}, which is a view, was joined, or is in a slot")
+                raise KernelError(f"tl.join takes no view, joined handle or message in a slot, such as {text_of(each)}")
             each.is_placed = True
         result = TensorHandle(self, None, parts[0].dtype)
         result.is_placed = True
