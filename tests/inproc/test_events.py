@@ -178,4 +178,4 @@ def test_a_kernel_has_no_events(tmp_path: Path, call: str) -> None:
     source = f"{TOP}    torch.launch(lambda tl: {call})\n"
     done = run(*ONE, script_file(tmp_path, source))
     assert done.outcome.error is not None
-    assert "a kernel cannot launch or wait for kernels; do it in worker()" in done.outcome.error.message
+    assert "a kernel cannot launch kernels or wait for a launch; call this in worker()" in done.outcome.error.message

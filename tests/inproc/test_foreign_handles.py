@@ -39,7 +39,7 @@ def test_a_handle_of_another_kernel_is_refused(tmp_path: Path, says: str, maker:
     error = done.outcome.error
     assert error is not None
     assert error.kind == "KernelError"
-    assert error.message.startswith(f"{says} of this kernel; h0 is a handle of another kernel: ")
+    assert error.message.startswith(f"{says} of this kernel; h0 is a handle of another kernel, ")
 
 
 IN_PLACE = """

@@ -23,7 +23,7 @@ def test_out_of_memory_lists_the_largest_tensors(tmp_path):
     done = worker(tmp_path, body)
     assert (done.outcome.exit_code, done.outcome.error.kind) == (3, "OutOfMemoryError")
     assert done.outcome.error.message.startswith(
-        "a tensor of 512 bytes a PE does not fit cube 0, PE 0: 256 bytes of its HBM are left; use a smaller size or "
+        "a tensor of 512 bytes per PE does not fit HBM of cube 0, PE 0: 256 bytes are free; use a smaller size or "
         "raise cube.hbm_MiB_per_pe; the largest tensors: tensor 0: (2, 261888) f32, 2095104 bytes; "
         "tensor 1: (2, 128) f32, 1024 bytes; tensor 2: (2, 7) f16, 28 bytes (rank 0, host script, at 0 ps)"
     )

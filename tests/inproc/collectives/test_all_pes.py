@@ -106,7 +106,7 @@ def test_tensors_and_rings_share_every_slice_of_hbm_without_a_byte_of_overlap(tm
     tight = ("--set", "cube.hbm_MiB_per_pe=1", "--set", "defaults.buffer_kind=hbm")
     most = run(*words(tmp_path, full + 8, *tight))
     assert most.outcome.error.kind == "OutOfMemoryError"
-    assert "does not fit cube 0, PE 0: 983040 bytes of its HBM are left" in most.outcome.error.message
+    assert "does not fit HBM of cube 0, PE 0: 983040 bytes are free" in most.outcome.error.message
     small = ("--set", "defaults.slot_size=122880", "--set", "defaults.n_slots=2", "--set", "cube.hbm_MiB_per_pe=1")
     n = (2**20 - 2 * 2 * 122880) // 4 // 64 * 64
     check(run(*words(tmp_path, n, "--set", "defaults.buffer_kind=hbm", "--check-invariants", *small)), n)

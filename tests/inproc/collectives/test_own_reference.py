@@ -74,8 +74,8 @@ def test_a_rank_whose_result_may_be_anything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("returned", "says"),
     [
-        ("[rows[:1, :3]] * 2", "its reference() returned float16[1, 3] for rank 0; must be float16[2, 6]"),
-        ("[rows.astype(np.float64)] * 2", "its reference() returned float64[4, 6] for rank 0; must be float16[2, 6]"),
+        ("[rows[:1, :3]] * 2", "reference() returned float16[1, 3] for rank 0; must return float16[2, 6]"),
+        ("[rows.astype(np.float64)] * 2", "reference() returned float64[4, 6] for rank 0; must return float16[2, 6]"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )

@@ -102,7 +102,7 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
 INVARIANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int, str]] = [
     (no_backpressure, r"I1: 9 messages in 8 slots", 0, "there"),
     (credit_too_many, r"I1: 101 slots were returned, \d+ messages were sent", 0, "there"),
-    (taken_twice, r"I2: my_tail is 0, 1 were freed", 1, "back"),
+    (taken_twice, r"I2: my_tail is 0 after 1 frees", 1, "back"),
     (before_it_was_sent, r"I5: sent at (\d+) ps, arrived at \1 ps", 1, "back"),
     (overwritten, r"I7: message 0 changed in its slot", 1, "back"),
 ]
@@ -207,7 +207,7 @@ def second(ptr, tl):
     assert error["direction"] == "W"
     assert error["message"] == (
         "the kernel has ended without tl.wait for its recv_async W of f16[4], posted at 0 ps, "
-        "which has no message, and 1 more; wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
+        "which has no message, and for 1 more; call tl.wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
     )
 
 

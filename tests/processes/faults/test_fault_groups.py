@@ -217,7 +217,7 @@ class TestFullDisk:
         assert done.exit_code == 4
         first = done.stderr.splitlines()[0]
         assert ": data for the check cannot be written: " in first
-        assert "; make room there, set TMPDIR to another folder, or give --no-verify-data (rank " in first
+        assert "; free space on that disk, set TMPDIR to another folder, or give --no-verify-data (rank " in first
         assert "Traceback" not in done.stderr
 
     @pytest.mark.fault

@@ -180,7 +180,7 @@ def test_a_failed_command_raises_in_the_kernel_that_waits() -> None:
     def receiver(tl: TL) -> None:
         handle = tl.recv("W", 16, "i32")
         with pytest.raises(
-            MemoryAccessError, match=r"is on another SIP; tl\.load and tl\.store reach their own SIP only"
+            MemoryAccessError, match=r"is on another SIP; tl\.load and tl\.store reach only the kernel's SIP"
         ):
             tl.store(tcm(0, 0, sip=1), handle)
 

@@ -174,7 +174,7 @@ def test_out_of_memory_names_the_pe() -> None:
     with pytest.raises(OutOfMemoryError) as refused:
         space.allocate((3, 1024), DTYPES["f16"], DPPolicy("replicate", "row_wise", 2, 3))
     assert str(refused.value) == (
-        "a tensor of 2048 bytes a PE does not fit cube 1, PE 2: 0 bytes of its HBM are left; use a smaller size or "
+        "a tensor of 2048 bytes per PE does not fit HBM of cube 1, PE 2: 0 bytes are free; use a smaller size or "
         "raise cube.hbm_MiB_per_pe; the largest tensors: tensor 0: (6, 6144) f16, 73728 bytes"
     )
     assert (refused.value.cube, refused.value.pe) == (1, 2)
@@ -242,7 +242,7 @@ def test_layouts_that_do_not_exist(keys: dict[str, Any], line: str) -> None:
 
 def test_more_pes_than_a_cube_has() -> None:
     torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 3}))).sip)
-    with pytest.raises(ValueError, match=r"^DPPolicy num_pes=4: a cube has 3 PEs$"):
+    with pytest.raises(ValueError, match=r"^DPPolicy num_pes=4: a cube has 3 PEs;"):
         torch.zeros((4, 4), dp=DPPolicy(num_cubes=1, num_pes=4))
 
 

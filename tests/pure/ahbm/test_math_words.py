@@ -18,15 +18,14 @@ BROADCAST = (
     "(x[:, None] adds a dimension of 1)"
 )
 DIFFER = "the types differ; make them equal, such as by"
-MASK = "comparisons such as x > 0 return one"
+MASK = "a comparison such as x > 0 returns a mask"
 INDEXED = (
-    "is indexed by 2 ':' and by None, such as x[:, None], or by one range of its first dimension; "
-    "tl.load reads a part of a tensor"
+    "by 2 ':' and by None, such as x[:, None], or by one range of its first dimension; tl.load reads a part of a tensor"
 )
-REPEATED = "only a size of 1 can be repeated"
+REPEATED = "only sizes of 1 can be repeated"
 NO_SHAPE = "is not a shape; give one or more sizes of at least 1"
-ROWS = "give first row and end row, from 0 to 2"
-ELSEWHERE = "which is a view, joined already, or in a slot"
+ROWS = "give first and end row, from 0 to 2"
+ELSEWHERE = "tl.join takes no view, joined handle or message in a slot, such as"
 
 
 class Operands:
@@ -53,11 +52,11 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     (lambda _, o: o.f // 2, "h0 of f32[2, 3] // 2: PE_MATH cannot floor-divide; write tl.cast(x / y, 'i32') of floats"),
     (
         lambda _, o: float(o.f),
-        "h0 of f32[2, 3] is not a Python number: its elements are known in simulated time only",
+        "h0 of f32[2, 3] is not a Python number: its elements are known only in simulated time",
     ),
     (
         lambda tl, o: tl.store(Pointer(tcm(0, 0), o.b.dtype), o.f),
-        "tl.store of h0 of f32[2, 3] to elements of i8; "
+        "tl.store of h0 of f32[2, 3] to an address of i8: the types differ; "
         "write x.to('i8'), or give int(ptr) to write the bytes as they are",
     ),
     (lambda _, o: o.f == None, f"== takes handles and numbers, not NoneType; {HANDLES}"),  # noqa: E711
@@ -75,31 +74,31 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
         (lambda tl, o, key=key: o.f[key], f"a handle of shape [2, 3] has no rows {key.start}:{key.stop}; {ROWS}")
         for key in (slice(1, 1), slice(0, 3), slice(-1, None), slice(0, 2, 1), slice(0.5, 1))
     ),
-    (lambda tl, o: tl.join([]), "tl.join takes handles, one or more"),
+    (lambda tl, o: tl.join([]), "tl.join needs at least one handle"),
     (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),
-    (lambda tl, o: tl.join([o.f[:1]]), f"tl.join of f32[1, 3], {ELSEWHERE}"),
-    (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"tl.join of f32[4], {ELSEWHERE}"),
+    (lambda tl, o: tl.join([o.f[:1]]), f"{ELSEWHERE} f32[1, 3]"),
+    (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"{ELSEWHERE} f32[4]"),
     (
         lambda tl, o: tl.reshape(o.f, (4, 2)),
-        "tl.reshape of f32[2, 3] to [4, 2]: the number of elements differs",
+        "tl.reshape of f32[2, 3] to [4, 2]: give a shape of as many elements",
     ),
     (lambda tl, o: tl.broadcast_to(o.f, (1, 3)), f"tl.broadcast_to of f32[2, 3] to [1, 3]: {REPEATED}"),
     (lambda tl, o: tl.trans(o.g), "tl.trans takes two dimensions, not f32[4]; use tl.reshape first"),
-    (lambda _, o: o.f[0], f"a handle of shape [2, 3] {INDEXED}"),
-    (lambda _, o: o.f[:, :, :], f"a handle of shape [2, 3] {INDEXED}"),
-    (lambda _, o: [*o.f], f"a handle of shape [2, 3] {INDEXED}"),
+    (lambda _, o: o.f[0], f"index a handle of shape [2, 3] {INDEXED}"),
+    (lambda _, o: o.f[:, :, :], f"index a handle of shape [2, 3] {INDEXED}"),
+    (lambda _, o: [*o.f], f"index a handle of shape [2, 3] {INDEXED}"),
     # axes
-    (lambda tl, o: tl.sum(o.f, 2), "tl.sum: axis 2 does not exist in f32[2, 3]; it has 2: 0 to 1"),
-    (lambda tl, o: tl.min(o.f, True), "tl.min: axis True does not exist in f32[2, 3]; it has 2: 0 to 1"),
-    (lambda tl, o: tl.max(o.f, o.f), "tl.max reduces along an axis; of two handles, write tl.maximum or tl.minimum"),
+    (lambda tl, o: tl.sum(o.f, 2), "tl.sum: axis 2 does not exist in f32[2, 3]; give 0 to 1"),
+    (lambda tl, o: tl.min(o.f, True), "tl.min: axis True does not exist in f32[2, 3]; give 0 to 1"),
+    (lambda tl, o: tl.max(o.f, o.f), "tl.max reduces along an axis; for two handles use tl.maximum or tl.minimum"),
     (lambda tl, _: tl.sum([1, 2]), "tl.sum takes a handle, not list"),
     # the rest
     (
         lambda _, o: 1 if o.f > 0 else 2,
-        "h5 has no truth value: elements are known in simulated time only; use tl.where",
+        "h5 has no truth value: elements are known only in simulated time; use tl.where",
     ),
-    (lambda tl, _: tl.arange(3, 3), "tl.arange(3, 3): give two ints, the second one larger"),
-    (lambda tl, _: tl.arange(0, 1.5), "tl.arange(0, 1.5): give two ints, the second one larger"),
+    (lambda tl, _: tl.arange(3, 3), "tl.arange(3, 3): give two ints, the second larger than the first"),
+    (lambda tl, _: tl.arange(0, 1.5), "tl.arange(0, 1.5): give two ints, the second larger than the first"),
     (lambda tl, _: tl.arange(0, 4096, "f16"), "tl.arange(0, 4096): f16 holds integers up to 2048 exactly; use 'i32'"),
     (lambda tl, _: tl.arange(0, 200, "i8"), "tl.arange: i8 does not hold 199; write tl.cast(x, 'i32'), or 'f32'"),
     (lambda tl, _: tl.arange(-200, 0, "i8"), "tl.full: i8 does not hold -200; write tl.cast(x, 'i32'), or 'f32'"),
@@ -109,11 +108,11 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     ),
     (
         lambda tl, _: tl.load_async(tcm(0, 0), (2, 4), "f32", stride=3),
-        "tl.load_async: rows of 4 elements cannot be stride=3 apart; give 4 or more",
+        "tl.load_async: stride=3 is too small for rows of 4 elements; give 4 elements or more",
     ),
     (
         lambda tl, o: tl.store(tcm(0, 0), o.f, stride=2.0),
-        "tl.store: rows of 3 elements cannot be stride=2.0 apart; give 3 or more",
+        "tl.store: stride=2.0 is too small for rows of 3 elements; give 3 elements or more",
     ),
     (lambda tl, _: tl.delay(math.nan), "tl.delay takes a time in ns, from 0 to 1000000000, not nan"),
 ]

@@ -249,7 +249,7 @@ def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
 def test_rank_of_a_pe_without_one_is_an_error(word: object) -> None:
     bench = Bench(WiredPlan(config(ONE_SIP), [PePlace(0, 0, 0)], {0: {}}))
     bench.kernel(1, 3, word)  # type: ignore[arg-type]
-    message = r"^the PE \(0, 1, 3\) \(SIP, cube, PE\) has no rank; rank_per and world_size decide which have$"
+    message = r"^the PE \(0, 1, 3\) \(SIP, cube, PE\) has no rank; rank_per and world_size select the ranks$"
     with pytest.raises(KernelError, match=message):
         bench.run()
 

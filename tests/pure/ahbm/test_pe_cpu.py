@@ -172,7 +172,7 @@ def test_loads_and_stores_of_a_kernel_are_under_way_until_they_end() -> None:
     dma = bench_with(0).sip.pe(0, 0).dma
     assert not dma.has_kernel_commands
     command: Any = None
-    first, second = dma._given(command), dma._given(command)
+    first, second = dma._begin_kernel_command(command), dma._begin_kernel_command(command)
     second.end()
     assert dma.has_kernel_commands
     first.fail(MemoryAccessError("there is none"))
@@ -201,7 +201,9 @@ def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_
         values = TensorHandle(tl, np.ones(16, "<f4"), F32)
         if behind_a_store:
             tl.store_async(hbm(0, 64), values)
-        with pytest.raises(MemoryAccessError, match=r"is on another SIP; tl\.load and tl\.store reach their own SIP"):
+        with pytest.raises(
+            MemoryAccessError, match=r"is on another SIP; tl\.load and tl\.store reach only the kernel's SIP"
+        ):
             REFUSED[name](tl, values)
         times.append(bench.engine.now_ps)
         assert tl.load(hbm(0, 0), 16, "f32").array.tolist() == list(range(16))

@@ -54,7 +54,7 @@ def test_192_mib_do_not_fit_16() -> None:
     place = rf"made at {Path(__file__).parent.name}/{Path(__file__).name}:{holds_192_mib.__code__.co_firstlineno + 1}"
     largest = "; ".join(rf"h{number} of 1048576 bytes, {place}" for number in range(5))
     assert re.search(
-        rf"^h14 of 1048576 bytes does not fit the 0 bytes .* of the 14680064 of .*: {largest}; and 9 more$",
+        rf"^h14 of 1048576 bytes does not fit the TCM: 0 of 14680064 bytes .*: {largest}; and 9 more handles$",
         str(caught.value),
     )
     assert (caught.value.cube, caught.value.pe) == (0, 0)
@@ -105,7 +105,7 @@ def test_a_store_holds_its_operand_until_it_has_ended(depth: int | None) -> None
         note()
         tl.wait(store)
         note()
-        with pytest.raises(KernelError, match=r"^tl\.wait has returned the value of this store before, "):
+        with pytest.raises(KernelError, match=r"^tl\.wait has returned the handle of this store before, "):
             tl.wait(store)
         big = tl.wait(tl.store_async(tcm(0, 0), mib(tl, 3)))
         note()
@@ -253,7 +253,7 @@ class Mixed:
     def _check(self) -> None:
         rooms = [each.room for each in self.held]
         taken = {each for room in rooms for each in (room if isinstance(room, tuple) else (room,)) if each is not None}
-        assert {each._number for each in taken} == set(self.room._held)
+        assert {each._number for each in taken} == set(self.room._spaces)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -311,7 +311,7 @@ def test_messages_of_many_times_the_tcm_pass_it(depth: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bug"), [("has", lambda *_: True), ("free", lambda room, number: room._held.pop(number, None))]
+    ("name", "bug"), [("has", lambda *_: True), ("free", lambda room, number: room._spaces.pop(number, None))]
 )
 def test_a_tcm_that_holds_more_than_it_has_is_found(
     name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
@@ -323,5 +323,5 @@ def test_a_tcm_that_holds_more_than_it_has_is_found(
         mib(tl)
         _held = [mib(tl) for _ in range(5)]
 
-    with pytest.raises(InvariantViolation, match=r"^the TCM of cube 0 PE 0 holds more than it has: "):
+    with pytest.raises(InvariantViolation, match=r"^the TCM space of cube 0 PE 0 is miscounted: "):
         run_pair(bench_of(), kernel)

@@ -221,15 +221,15 @@ MISTAKES = [
     ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c overlaps a"),
     ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c overlaps the bias, which is read"),
     ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "overlaps the bias"),
-    ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "rows of a have 4 elements, and its stride is 3"),
+    ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "stride 3 of a is too small; its rows have 4 elements"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4)}, "must be three numbers of elements"),
-    ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4.0, 4)}, "are not numbers of elements, or None"),
-    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": "tanh"}, "'tanh' is no step of an epilogue; allowed: relu"),
+    ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4.0, 4)}, "must be numbers of elements of at least 1, or None"),
+    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": "tanh"}, "'tanh' is no step of an epilogue; allowed steps: relu"),
     ((A, B, C, (4, 4, 4)), {**F16, "epilogue": 3}, "epilogue 3 is no sequence of steps"),
     ((A, B, C, (4, 4, 4)), {**F16, "epilogue": ["scale"]}, "'scale' is no step"),
     ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", 1.5)]}, "1.5 is not an address"),
     ((A, B, C, (4, 4, 4)), {**I8, "epilogue": "gelu"}, "gelu is not defined for sums of i32"),
-    ((A, B, C, (4, 4, 4)), {**I8, "epilogue": [("scale", 0.5)]}, "scaled by an i32"),
+    ((A, B, C, (4, 4, 4)), {**I8, "epilogue": [("scale", 0.5)]}, "must be an i32, not 0.5"),
     ((1.5, B, C, (4, 4, 4)), F16, "1.5 is not an address"),
 ]
 
@@ -251,7 +251,9 @@ def test_a_buffer_without_room_and_one_that_is_too_small():
     with pytest.raises(TcmFull, match=r"the buffer of a gemm \(pe_gemm.buffer_KiB\) of \d+ bytes does not fit"):
         run(pair_bench(room), lambda tl: tl.gemm(A, B, C, (2048, 2048, 2048), **F16))
     small = {"pe_gemm.buffer_KiB": 1, "pe_gemm.dataflow": "ws"}
-    with pytest.raises(KernelError, match=r"1024 bytes are too few .*; \d+ suffice; set pe_gemm.buffer_KiB higher"):
+    with pytest.raises(
+        KernelError, match=r"two tokens need \d+ bytes, the buffer has 1024; set pe_gemm.buffer_KiB higher"
+    ):
         run(pair_bench(small), lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))
 
 

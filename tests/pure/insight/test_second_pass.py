@@ -148,7 +148,7 @@ def wrong_cell(address: int, time_ps: int) -> Callable[[pytest.MonkeyPatch, Benc
 
 
 ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] = {
-    "const": (wrong_result(ConstEngine), "const", "expected values with sha256:"),
+    "const": (wrong_result(ConstEngine), "const", "the record states values with sha256:"),
     "DMA read": (
         wrong_result(PeDma),
         "dma_read",

@@ -139,7 +139,7 @@ def test_rings_of_live_generations_do_not_overlap(case: str) -> None:
     whole(bench, 1)
     bench.sip.install(2, later(bench.plan, PAIR, TABLE, ABOVE + RING), PAIR)
     bench.sip.close(2)
-    told = f"a ring of generation 3 overlaps one of generation {other} on rank 0 cube 0 PE 0"
+    told = f"a ring of generation 3 overlaps a ring of generation {other} on rank 0 cube 0 PE 0"
     with pytest.raises(InvariantViolation, match=told):
         bench.sip.install(3, later(bench.plan, PAIR, TABLE, above), PAIR)
     bench.sip.install(4, later(bench.plan, PAIR, TABLE, ABOVE + RING), PAIR)

@@ -235,7 +235,7 @@ def test_a_message_larger_than_a_slot_raises() -> None:
     """By one element; a full slot is allowed."""
     run_messages(pair_bench(), [4096], 0)
     says = error_of(pair_bench(), lambda tl: send_i32(tl, 0, 1025), IpcqMessageTooLarge)
-    assert says == "a send of 4100 bytes E does not fit a slot of 4096; send it in chunks, or raise slot_size"
+    assert says == "a send of 4100 bytes E does not fit a slot of 4096 bytes; split the message, or raise slot_size"
 
 
 @pytest.mark.parametrize(
@@ -279,12 +279,12 @@ def test_impossible_arrivals_raise_named_errors() -> None:
     """I2: out of order; an address in no ring, just below and just above it; a credit for an unknown ring."""
     bench = pair_bench()
     ipcq, base = bench.ipcq(1, 0), bench.queue(1, 0, "W").my_rx_base_pa
-    with pytest.raises(InvariantViolation, match=r"I2: message 1 arrived in direction W of .* when 0 was next"):
+    with pytest.raises(InvariantViolation, match=r"I2: message 1 arrived in direction W of .* when message 0 was next"):
         ipcq.arrive(arriving(base, 1))
     for address in (base - 1, base + 8 * 4096, tcm(1, 14 * MIB - 4)):
         with pytest.raises(InvariantViolation, match="which has no ring there"):
             ipcq.arrive(arriving(address, 0))
-    with pytest.raises(InvariantViolation, match=r"arrived at .* which sends to no such ring"):
+    with pytest.raises(InvariantViolation, match=r"arrived at .* which does not send to this ring"):
         ipcq.credit(credit(1, base + 1, (0, 0, 0), "E"))
 
 

@@ -165,7 +165,7 @@ def test_a_released_handle_is_named_no_more(latch: str | None) -> None:
             said.append(str(caught.value))
 
     credits_of(bench_of(latch), 1, receiver)
-    assert said == ["handle h0 was given to tl.release; no command can use it any more"] * 4
+    assert said == ["handle h0 was given to tl.release; no command can use a released handle"] * 4
 
 
 @pytest.mark.ideal

@@ -205,8 +205,8 @@ def test_forms_of_a_source_address(given: dict[str, Any]) -> None:
     ("given", "kind", "says"),
     [
         ({}, KernelError, "needs a handle, or src_addr and shape"),
-        ({"src": [1, 2]}, KernelError, "takes a handle as src, not list; an address is src_addr="),
-        ({"src": hbm(0, 0)}, KernelError, "takes a handle as src, not int; an address is src_addr="),
+        ({"src": [1, 2]}, KernelError, "takes a handle, not list; give addresses as src_addr="),
+        ({"src": hbm(0, 0)}, KernelError, "takes a handle, not int; give addresses as src_addr="),
         ({"src": "handle", "src_addr": hbm(0, 0)}, KernelError, "not both"),
         ({"src": "handle", "shape": 4}, KernelError, "not both"),
         ({"src_addr": hbm(0, 0), "shape": 16}, KernelError, "has no type; give dtype="),

@@ -101,7 +101,7 @@ class GemmTimes:
 
     def shared_bytes(self, product: Product, cut: Tiling) -> int:
         """Return how many bytes of a command's loads may be in flight while the kernel has loads (:class:`Stages`).
-        No limit if the command's loads take less than half of the array's time: PE_DMA has time for the kernel later.
+        There is no limit if these loads take less than half of the array's time: PE_DMA has time for the kernel later.
         """
         if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
             return cut.operand_bytes
@@ -130,11 +130,11 @@ class _MatrixTransfers:
         load, command = self._cut.loads[number], self._command
         block = _block((command.a, command.b)[load.operand], load.place, command.dtype.itemsize)
 
-        def keep(data: bytes) -> None:
+        def store_piece(data: bytes) -> None:
             self._operands.put(load.operand, load.place, data)
             arrived()
 
-        self._dma.read(block, keep)
+        self._dma.read(block, store_piece)
 
     @property
     def has_others(self) -> bool:
@@ -152,15 +152,15 @@ class _MatrixTransfers:
         assert step.dtype is not None
         kind = step.dtype
 
-        def keep(data: bytes) -> None:
+        def store_row(data: bytes) -> None:
             self._bias[index] = np.frombuffer(data, kind.numpy)
             arrived()
 
-        self._dma.read(Block.piece(step.address, self._command.product.n * kind.itemsize), keep)
+        self._dma.read(Block.piece(step.address, self._command.product.n * kind.itemsize), store_row)
 
 
 class _NoData:
-    """Empty transfers of a product of handles, whose operands and result are in the TCM."""
+    """Transfers of a product of handles, whose operands and result are in the TCM: no data move."""
 
     has_others = False
 
@@ -290,8 +290,8 @@ class GemmEngine(CommandEngine):
         if isinstance(command, Dot):
             return command.result
         m, _, n = command.product
-        whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
-        data = self._sip.memory.read_block(whole)
+        block = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
+        data = self._sip.memory.read_block(block)
         return np.frombuffer(data, command.out.numpy).reshape(m, n)
 
     def _multiplied(self, completion: Completion, parts_ps: Times, path_ps: Times) -> None:

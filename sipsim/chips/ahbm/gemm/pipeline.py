@@ -51,7 +51,7 @@ Times = tuple[Ps, ...]
 
 
 class Stage(NamedTuple):
-    """Work of part number ``part`` that ended at ``end_ps``. ``path``: time per part on the critical path so far."""
+    """Work of part number ``part`` that ended at ``end_ps``. ``path``: times per part, in ps, on its critical path."""
 
     part: int
     end_ps: Ps
@@ -109,15 +109,15 @@ class TimeBreakdown:
 
     def _idle(self, stage: Stage) -> None:
         """Attribute the array's idle time, from the end of its work to the end of ``stage``."""
-        idle_ps = left_ps = stage.end_ps - self._array.end_ps
-        more = [ps - been for ps, been in zip(stage.path, self._array.path, strict=True)]
-        waited = {each: ps for each, ps in enumerate(more) if ps > 0 and each not in (CYCLES, FILL)}
+        idle_ps = remaining_ps = stage.end_ps - self._array.end_ps
+        excess = [ps - array_ps for ps, array_ps in zip(stage.path, self._array.path, strict=True)]
+        waited = {each: ps for each, ps in enumerate(excess) if ps > 0 and each not in (CYCLES, FILL)}
         whole_ps = max(sum(waited.values()), idle_ps)
         for each, ps in waited.items():
             share_ps = idle_ps * ps // whole_ps
             self._parts_ps[each] += share_ps
-            left_ps -= share_ps
-        self._parts_ps[max(waited, key=lambda each: waited[each], default=stage.part)] += left_ps
+            remaining_ps -= share_ps
+        self._parts_ps[max(waited, key=lambda each: waited[each], default=stage.part)] += remaining_ps
 
 
 class Transfers(Protocol):
@@ -169,7 +169,7 @@ class Pipeline:
       allows. While the kernel has loads or stores, a command that needs PE_DMA all the time has fewer bytes in flight,
       so that kernel and command progress. A command that needs PE_DMA mostly at its beginning has no such limit.
     * PE_FETCH_STORE fetches a token's operands through the TCM's read port into double buffers of the array: operands
-      of the next interleaved folds are fetched while the array works on the current ones.
+      of the next interleaved folds are fetched while the array works on the current folds.
     * PE_GEMM processes tokens in order. Sums of a finished output wait for the epilogue; while ``waiting_tiles``
       outputs wait, PE_GEMM finishes no other output.
     * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when a buffer is free,
@@ -197,22 +197,22 @@ class Pipeline:
         self._last_move: Stage | None = None
         self._last_math: Stage | None = None
         has_loads = bool(stages.loads)
-        self._there = bytearray(len(tiling.loads)) if has_loads else bytearray(b"\1") * len(tiling.loads)
+        self._is_loaded = bytearray(len(tiling.loads)) if has_loads else bytearray(b"\1") * len(tiling.loads)
         self._next_load = 0 if has_loads else len(tiling.loads)
-        self._coming: dict[int, int] = {}
+        self._in_flight: dict[int, int] = {}
         self._held_bytes = 0
-        self._next_fetch = self._passed = 0
+        self._next_fetch = self._done_tokens = 0
         self._is_fetching = self._is_storing = False
         self._fetched: deque[tuple[int, Stage]] = deque()
-        self._waiting = 0
+        self._waiting_tiles = 0
         self._missing_rows = stages.rows
-        self._without_row: list[int] = []
+        self._tiles_without_row: list[int] = []
         self._finished: deque[int] = deque()
         self._stored: dict[int, int] = {}
-        self._left = len(tiling.blocks)
+        self._blocks_remaining = len(tiling.blocks)
 
     def start(self) -> None:
-        """Begin the first loads and fetches now."""
+        """Start the first loads and fetches now."""
         for number in range(self._missing_rows):
             assert self._transfers is not None
             self._transfers.load_row(number, partial(self._row_loaded, self._engine.now_ps))
@@ -221,38 +221,38 @@ class Pipeline:
 
     def _load(self, before: Stage) -> None:
         """Load ahead as far as the buffer allows."""
-        tiling, transfers, coming = self._tiling, self._transfers, self._coming
+        tiling, transfers, in_flight = self._tiling, self._transfers, self._in_flight
         assert transfers is not None
-        while self._next_load < len(tiling.loads) and len(coming) < self._stages.loads:
+        while self._next_load < len(tiling.loads) and len(in_flight) < self._stages.loads:
             number = self._next_load
             nbytes = tiling.loads[number].nbytes
             if self._held_bytes + nbytes > tiling.operand_bytes:
                 return
-            if coming and transfers.has_others:
-                behind_bytes = sum(coming.values()) - next(iter(coming.values()))
+            if in_flight and transfers.has_others:
+                behind_bytes = sum(in_flight.values()) - next(iter(in_flight.values()))
                 if behind_bytes >= self._stages.shared_bytes:
                     return
             self._held_bytes += nbytes
-            coming[number] = nbytes
+            in_flight[number] = nbytes
             self._next_load += 1
             transfers.load(number, partial(self._loaded, number, before, self._engine.now_ps))
 
-    def _loaded(self, number: int, before: Stage, begun_ps: Ps) -> None:
-        stage = self._breakdown.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
-        self._there[number] = 1
-        del self._coming[number]
+    def _loaded(self, number: int, before: Stage, start_ps: Ps) -> None:
+        stage = self._breakdown.stage(DMA_IN, start_ps, self._engine.now_ps, before)
+        self._is_loaded[number] = 1
+        del self._in_flight[number]
         self._load(stage)
         self._fetch(stage)
 
     def _fetch(self, before: Stage) -> None:
         """Fetch the next token's operands, if they are loaded and a buffer of the array is free."""
-        at = self._next_fetch
-        if self._is_fetching or at == len(self._tiling.tokens):
+        index = self._next_fetch
+        if self._is_fetching or index == len(self._tiling.tokens):
             return
-        token = self._tiling.tokens[at]
-        if self._passed < at - token.ahead:
+        token = self._tiling.tokens[index]
+        if self._done_tokens < index - token.ahead:
             return
-        if self._there[token.a] and self._there[token.b]:
+        if self._is_loaded[token.a] and self._is_loaded[token.b]:
             self._is_fetching = True
             self._mover.when_free(partial(self._begin_fetch, before))
 
@@ -263,17 +263,17 @@ class Pipeline:
             nbytes += token.m[1] * token.n[1] * stages.sum_bytes
         stages.dma.fetch(nbytes, stages.move_ps, partial(self._fetch_ended, before, self._engine.now_ps))
 
-    def _fetch_ended(self, before: Stage, begun_ps: Ps) -> None:
-        stage = self._moved(FETCH, begun_ps, before)
-        at, tiling = self._next_fetch, self._tiling
-        token = tiling.tokens[at]
+    def _fetch_ended(self, before: Stage, start_ps: Ps) -> None:
+        stage = self._moved(FETCH, start_ps, before)
+        index, tiling = self._next_fetch, self._tiling
+        token = tiling.tokens[index]
         self._next_fetch += 1
         self._is_fetching = False
         for number in (token.a, token.b):
             load = tiling.loads[number]
-            if load.last == at:
+            if load.last == index:
                 self._held_bytes -= load.nbytes
-        self._fetched.append((at, stage))
+        self._fetched.append((index, stage))
         self._multiply(stage)
         self._load(stage)
         self._fetch(stage)
@@ -283,12 +283,12 @@ class Pipeline:
         """Process the fetched tokens, unless too many outputs wait. ``now``: the stage that has just ended."""
         stages, fetched, now_ps = self._stages, self._fetched, self._engine.now_ps
         while fetched:
-            at, stage = fetched[0]
-            token = self._tiling.tokens[at]
+            index, stage = fetched[0]
+            token = self._tiling.tokens[index]
             if token.tile >= 0:
-                if self._waiting >= stages.waiting_tiles:
+                if self._waiting_tiles >= stages.waiting_tiles:
                     return
-                self._waiting += 1
+                self._waiting_tiles += 1
             fetched.popleft()
             steps_ps, fill_ps = token.steps * stages.cycle_ps, token.fill_cycles * stages.cycle_ps
             start_ps = self._array.take(now_ps, steps_ps + fill_ps)
@@ -297,7 +297,7 @@ class Pipeline:
             self._engine.at(worked.end_ps, partial(self._multiplied, token.tile, worked))
 
     def _multiplied(self, tile: int, stage: Stage) -> None:
-        self._passed += 1
+        self._done_tokens += 1
         if tile >= 0:
             self._begin_epilogue(tile, stage)
         self._fetch(stage)
@@ -305,7 +305,7 @@ class Pipeline:
     def _begin_epilogue(self, tile: int, before: Stage) -> None:
         ps = self._stages.epilogue_ps(self._tiling.tiles[tile].place.cells)
         if self._missing_rows:
-            self._without_row.append(tile)
+            self._tiles_without_row.append(tile)
         elif ps:
             self._math.when_free(partial(self._start_epilogue, tile, ps, before, self._engine.now_ps))
         else:
@@ -313,22 +313,22 @@ class Pipeline:
 
     def _start_epilogue(self, tile: int, ps: Ps, before: Stage, ready_ps: Ps) -> None:
         """Begin the epilogue of an output that was ready at ``ready_ps``."""
-        begun_ps, last = self._engine.now_ps, self._last_math
+        start_ps, last = self._engine.now_ps, self._last_math
         if last is not None and last.end_ps > ready_ps:
             before = last
-        stage = self._last_math = self._breakdown.stage(EPILOGUE, begun_ps, begun_ps + ps, before)
-        self._engine.at(stage.end_ps, partial(self._end_epilogue, tile, stage, begun_ps))
+        stage = self._last_math = self._breakdown.stage(EPILOGUE, start_ps, start_ps + ps, before)
+        self._engine.at(stage.end_ps, partial(self._end_epilogue, tile, stage, start_ps))
 
-    def _end_epilogue(self, tile: int, stage: Stage, begun_ps: Ps) -> None:
-        self._math.end(begun_ps, stage.end_ps)
+    def _end_epilogue(self, tile: int, stage: Stage, start_ps: Ps) -> None:
+        self._math.end(start_ps, stage.end_ps)
         self._math.begin_next()
         self._finish(tile, stage)
 
-    def _row_loaded(self, begun_ps: Ps) -> None:
-        stage = self._breakdown.stage(DMA_IN, begun_ps, self._engine.now_ps, self._breakdown.start)
+    def _row_loaded(self, start_ps: Ps) -> None:
+        stage = self._breakdown.stage(DMA_IN, start_ps, self._engine.now_ps, self._breakdown.start)
         self._missing_rows -= 1
-        while self._without_row and not self._missing_rows:
-            self._begin_epilogue(self._without_row.pop(0), stage)
+        while self._tiles_without_row and not self._missing_rows:
+            self._begin_epilogue(self._tiles_without_row.pop(0), stage)
 
     def _finish(self, tile: int, before: Stage) -> None:
         """Queue an output for its store."""
@@ -353,11 +353,11 @@ class Pipeline:
         nbytes, ended = tile.place.cells * stages.stored_bytes, partial(self._store_ended, before, self._engine.now_ps)
         stages.dma.put(nbytes, stages.move_ps, ended)
 
-    def _store_ended(self, before: Stage, begun_ps: Ps) -> None:
-        stage = self._moved(STORE, begun_ps, before)
+    def _store_ended(self, before: Stage, start_ps: Ps) -> None:
+        stage = self._moved(STORE, start_ps, before)
         block = self._tiling.tiles[self._finished.popleft()].block
         self._is_storing = False
-        self._waiting -= 1
+        self._waiting_tiles -= 1
         self._stored[block] += 1
         if self._stored[block] == self._tiling.tiles_of_block[block]:
             assert self._transfers is not None
@@ -375,8 +375,8 @@ class Pipeline:
         if now_ps > before.end_ps:
             stage = self._breakdown.stage(DMA_OUT, before.end_ps, now_ps, before)
         del self._stored[block]
-        self._left -= 1
-        if self._left:
+        self._blocks_remaining -= 1
+        if self._blocks_remaining:
             self._store(stage)
             return
         # Break the reference cycle, so that the data are freed now and not by the cycle collector.
@@ -384,11 +384,11 @@ class Pipeline:
         assert ended is not None
         ended(*self._breakdown.end(stage))
 
-    def _moved(self, part: int, begun_ps: Ps, before: Stage) -> Stage:
+    def _moved(self, part: int, start_ps: Ps, before: Stage) -> Stage:
         """Record a PE_FETCH_STORE transfer that ends now. Its cause is the transfer just before it, or ``before``."""
         now_ps, last = self._engine.now_ps, self._last_move
-        if last is not None and last.end_ps == begun_ps:
+        if last is not None and last.end_ps == start_ps:
             before = last
-        self._mover.end(begun_ps, now_ps)
-        stage = self._last_move = self._breakdown.stage(part, begun_ps, now_ps, before)
+        self._mover.end(start_ps, now_ps)
+        stage = self._last_move = self._breakdown.stage(part, start_ps, now_ps, before)
         return stage

@@ -72,8 +72,8 @@ class SystolicArray(NamedTuple):
     @property
     def fill_cycles(self) -> int:
         """Cycles of a fold in addition to those of its stream."""
-        moved_in = 0 if self.dataflow == "os" else self.rows
-        return moved_in + self.rows + self.columns - 2
+        load_cycles = 0 if self.dataflow == "os" else self.rows
+        return load_cycles + self.rows + self.columns - 2
 
     def cycles(self, product: Product) -> int:
         """Return the cycles of a whole product whose operands are always ready."""
@@ -88,7 +88,7 @@ _Key = tuple[int, int, int]
 
 
 class BufferTooSmall(Exception):
-    """Error that the buffer is too small for two tokens of a product."""
+    """Error for a buffer that is too small for two tokens of a product."""
 
 
 class Rectangle(NamedTuple):
@@ -156,8 +156,8 @@ class Tiling(NamedTuple):
     is loaded again; the piece whose next token is the furthest is evicted, for the fewest loads (Belady, 1966).
     Part of the buffer is reserved for loads ahead.
 
-    With ``os`` the folds are ordered by panels: as many rows (or columns) of folds as fit the buffer; of the two orders
-    the one with fewer loads. With ``ws`` and ``is`` the partial sums of a stream are outside the array. Limit: these
+    With ``os`` the folds are ordered by panels, each of as many rows (or columns) of folds as fit the buffer, whichever
+    needs fewer loads. With ``ws`` and ``is`` the partial sums of a stream are outside the array. Limit: these
     sums take no TCM space and no bandwidth.
 
     ``operand_bytes``: buffer space for loads. ``output_blocks``: number of buffers of ``output_bytes`` for outputs.
@@ -186,7 +186,7 @@ class Tiling(NamedTuple):
 class Limits(NamedTuple):
     """Limits of a tiling. ``itemsize``, ``output_itemsize``: bytes per element. ``accumulators``: interleaved folds.
 
-    ``row_bytes``: least bytes of a piece's row. ``room_bytes``: TCM space. ``output_blocks``: most output blocks in it.
+    ``row_bytes``: least bytes of a piece's row. ``room_bytes``: TCM space. ``output_blocks``: maximum in this space.
     """
 
     itemsize: int
@@ -197,7 +197,7 @@ class Limits(NamedTuple):
     room_bytes: int
 
 
-class _Cut(NamedTuple):
+class _Sizes(NamedTuple):
     """Sizes of a tiling: (rows, columns) of a piece of A, of a piece of B and of an output block. ``folds``: number of
     interleaved folds, with ``os`` in ``down`` rows. ``steps``: steps of a token.
     """
@@ -219,8 +219,8 @@ class _Cut(NamedTuple):
         return self.output[0] * self.output[1] * itemsize
 
 
-class _Part(NamedTuple):
-    """Token before its loads are known. ``a``, ``b``: grid places of its pieces; ``block``: place of its output."""
+class _Draft(NamedTuple):
+    """Token before its loads are known. ``a``, ``b``, ``block``: grid places of its pieces and output."""
 
     m: tuple[int, int]
     k: tuple[int, int]
@@ -250,9 +250,9 @@ def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
     blocks: dict[tuple[int, int], int] = {}
     tiles: list[Tile] = []
     tokens = []
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         fill = array.fill_cycles if part.is_last_of_fold else 0
-        if at == len(parts) - 1:
+        if index == len(parts) - 1:
             fill -= 1
         tile = -1
         if part.block is not None:
@@ -260,7 +260,7 @@ def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
             block = blocks.setdefault(part.block, len(blocks))
             tiles.append(Tile(Rectangle(part.m[0], part.n[0], part.m[1], part.n[1]), block))
         fetch_bytes = part.fetched * limits.itemsize
-        tokens.append(Token(part.m, part.k, part.n, part.steps, fill, *of_part[at], fetch_bytes, part.ahead, tile))
+        tokens.append(Token(part.m, part.k, part.n, part.steps, fill, *of_part[index], fetch_bytes, part.ahead, tile))
     counts = [0] * len(blocks)
     for each in tiles:
         counts[each.block] += 1
@@ -271,7 +271,7 @@ def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
     return Tiling(tuple(tokens), tuple(loads), tuple(tiles), places, tuple(counts), whole_bytes, output_blocks, largest)
 
 
-def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
+def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Sizes:
     """Return the largest sizes with which the pieces of two tokens fit the buffer."""
     folds, steps = limits.accumulators, max(limits.row_bytes // limits.itemsize, 1)
     output_blocks = limits.output_blocks
@@ -292,24 +292,24 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
         elif output_blocks > 1:
             output_blocks = 1
         else:
-            raise BufferTooSmall(f"{limits.room_bytes} bytes are too few for two tokens; {2 * pieces + output} suffice")
+            raise BufferTooSmall(f"two tokens need {2 * pieces + output} bytes, the buffer has {limits.room_bytes}")
 
 
-def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blocks: int, is_wide: bool) -> _Cut:
+def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blocks: int, is_wide: bool) -> _Sizes:
     """Return the sizes for interleaved folds ``turns`` (down, across). ``is_wide``: with ``ws`` and ``is`` a piece of A
     serves several folds down the array.
     """
     rows, columns, dataflow = array
     down, folds = turns
-    wide = -(-steps // rows) * rows if is_wide else rows
+    wide, across = -(-steps // rows) * rows if is_wide else rows, folds * columns
     if dataflow == "os":
-        return _Cut((rows, steps), (steps, folds * columns), (rows, folds * columns), folds, steps, output_blocks, down)
+        return _Sizes((rows, steps), (steps, across), (rows, across), folds, steps, output_blocks, down)
     if dataflow == "ws":
-        return _Cut((steps, wide), (rows, folds * columns), (steps, columns), folds, steps, output_blocks)
-    return _Cut((folds * columns, wide), (rows, steps), (columns, steps), folds, steps, output_blocks)
+        return _Sizes((steps, wide), (rows, across), (steps, columns), folds, steps, output_blocks)
+    return _Sizes((across, wide), (rows, steps), (columns, steps), folds, steps, output_blocks)
 
 
-def _clipped(cut: _Cut, product: Product) -> _Cut:
+def _clipped(cut: _Sizes, product: Product) -> _Sizes:
     """Return the sizes limited to the matrices' sizes, to compute the pieces' space; the piece count is unchanged."""
     m, k, n = product
     return cut._replace(
@@ -319,7 +319,7 @@ def _clipped(cut: _Cut, product: Product) -> _Cut:
     )
 
 
-def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) -> Iterator[_Part]:
+def _outputs_stay(array: SystolicArray, product: Product, cut: _Sizes, kept: int) -> Iterator[_Draft]:
     rows, columns, _ = array
     wide, high, before = cut.folds * columns, cut.down * rows, 1
     for i, j in _panels(-(-product.m // high), -(-product.n // wide), product.k * high, product.k * wide, kept):
@@ -336,7 +336,7 @@ def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) 
             for m, n in pairs(down, across) if is_last else [(m, n) for n in across for m in down]:
                 fetched = k[1] * ((m[1] if n is across[0] else 0) + (n[1] if m is down[0] else 0))
                 row = m[0] // rows
-                yield _Part(m, k, n, k[1], is_last, (row, t), (t, j), fetched, (row, j) if is_last else None, ahead)
+                yield _Draft(m, k, n, k[1], is_last, (row, t), (t, j), fetched, (row, j) if is_last else None, ahead)
 
 
 def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple[int, int]]:
@@ -350,26 +350,26 @@ def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple
         yield from ((i, j) for columns in _even(across, wide) for i in range(down) for j in columns)
 
 
-def _even(count: int, most: int) -> list[range]:
-    """Split ``range(count)`` into ranges of equal length (or one less), at most ``most`` each."""
-    parts = -(-count // most)
-    return [range(count * at // parts, count * (at + 1) // parts) for at in range(parts)]
+def _even(count: int, limit: int) -> list[range]:
+    """Split ``range(count)`` into ranges whose lengths are at most ``limit`` and differ by at most 1."""
+    parts = -(-count // limit)
+    return [range(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
-def _weights_stay(array: SystolicArray, product: Product, cut: _Cut, _kept: int) -> Iterator[_Part]:
+def _weights_stay(array: SystolicArray, product: Product, cut: _Sizes, _kept: int) -> Iterator[_Draft]:
     for n, s, k, t, m, is_last in _stationary(array, cut.folds, cut.steps, product.n, product.k, product.m):
-        moved_in = 0 if t else k[1] * n[1]
+        stationary = 0 if t else k[1] * n[1]
         block = (t, n[0] // array.columns) if k[0] + k[1] == product.k else None
         a, b = (t, k[0] // cut.a[1]), (s, n[0] // (cut.folds * array.columns))
-        yield _Part(m, k, n, m[1], is_last, a, b, m[1] * k[1] + moved_in, block)
+        yield _Draft(m, k, n, m[1], is_last, a, b, m[1] * k[1] + stationary, block)
 
 
-def _inputs_stay(array: SystolicArray, product: Product, cut: _Cut, _kept: int) -> Iterator[_Part]:
+def _inputs_stay(array: SystolicArray, product: Product, cut: _Sizes, _kept: int) -> Iterator[_Draft]:
     for m, s, k, t, n, is_last in _stationary(array, cut.folds, cut.steps, product.m, product.k, product.n):
-        moved_in = 0 if t else k[1] * m[1]
+        stationary = 0 if t else k[1] * m[1]
         block = (m[0] // array.columns, t) if k[0] + k[1] == product.k else None
         a, b = (m[0] // (cut.folds * array.columns), k[0] // cut.a[1]), (s, t)
-        yield _Part(m, k, n, n[1], is_last, a, b, n[1] * k[1] + moved_in, block)
+        yield _Draft(m, k, n, n[1], is_last, a, b, n[1] * k[1] + stationary, block)
 
 
 def _stationary(
@@ -387,23 +387,23 @@ def _stationary(
                     yield _span(left, columns, across), s, _span(first, rows, down), t, part, is_last
 
 
-def _span(first: int, most: int, end: int) -> tuple[int, int]:
-    return first, min(most, end - first)
+def _span(first: int, limit: int, end: int) -> tuple[int, int]:
+    return first, min(limit, end - first)
 
 
-def _place(at: tuple[int, int], piece: tuple[int, int], matrix: tuple[int, int]) -> Rectangle:
+def _place(index: tuple[int, int], piece: tuple[int, int], matrix: tuple[int, int]) -> Rectangle:
     """Return the rectangle of a piece of a grid, clipped to the matrix."""
-    top, left = at[0] * piece[0], at[1] * piece[1]
+    top, left = index[0] * piece[0], index[1] * piece[1]
     return Rectangle(top, left, min(piece[0], matrix[0] - top), min(piece[1], matrix[1] - left))
 
 
 class _Buffer:
-    """Buffer of at most ``most_bytes`` whose pieces change as tokens are processed. ``loads``: operand, place and bytes
-    of each load so far; ``last``: index of each load's last token so far.
+    """Buffer of ``capacity_bytes`` whose pieces change as tokens are processed. ``loads``: operand, place and bytes of
+    each load so far; ``last``: index of each load's last token so far.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._number: dict[_Key, int] = {}
         self._following: dict[_Key, int] = {}
@@ -417,7 +417,7 @@ class _Buffer:
 
     def load(self, key: _Key, place: Rectangle, nbytes: int, needed: _Key) -> None:
         """Load a piece; evict other pieces if necessary, but not ``needed``, which the same token needs."""
-        while self._used_bytes + nbytes > self._most_bytes:
+        while self._used_bytes + nbytes > self._capacity_bytes:
             self._drop_furthest(needed)
         self._used_bytes += nbytes
         self._number[key] = len(self.loads)
@@ -434,7 +434,7 @@ class _Buffer:
 
     def _drop_furthest(self, needed: _Key) -> None:
         """Evict the piece whose next use is the furthest, except ``needed``."""
-        kept = None
+        skipped = None
         while True:
             entry = heappop(self._furthest)
             key = entry[1]
@@ -442,34 +442,34 @@ class _Buffer:
                 continue  # outdated: the piece was evicted, or used since
             if key != needed:
                 break
-            kept = entry
-        if kept is not None:
-            heappush(self._furthest, kept)
+            skipped = entry
+        if skipped is not None:
+            heappush(self._furthest, skipped)
         self._used_bytes -= self.loads[self._number.pop(key)][2]
 
 
 def _loads(
-    parts: list[_Part], product: Product, cut: _Cut, itemsize: int, kept_bytes: int
+    parts: list[_Draft], product: Product, cut: _Sizes, itemsize: int, kept_bytes: int
 ) -> tuple[list[Load], list[tuple[int, int]]]:
     """Return the loads, and per token the numbers of its two loads."""
     keys: list[tuple[_Key, _Key]] = [((A, *part.a), (B, *part.b)) for part in parts]
     next_of: dict[_Key, int] = defaultdict(lambda: len(parts))
     following: list[tuple[int, int]] = []
-    for at in range(len(parts) - 1, -1, -1):
-        a, b = keys[at]
+    for index in range(len(parts) - 1, -1, -1):
+        a, b = keys[index]
         following.append((next_of[a], next_of[b]))
-        next_of[a] = next_of[b] = at
+        next_of[a] = next_of[b] = index
     following.reverse()
     pieces, matrices = (cut.a, cut.b), ((product.m, product.k), (product.k, product.n))
-    kept = _Buffer(kept_bytes)
-    of_part: list[tuple[int, int]] = []
-    for at, (a, b) in enumerate(keys):
+    buffer, of_part = _Buffer(kept_bytes), list[tuple[int, int]]()
+    for index, (a, b) in enumerate(keys):
         for key, needed in ((a, b), (b, a)):
-            if not kept.has(key):
+            if not buffer.has(key):
                 place = _place(key[1:], pieces[key[0]], matrices[key[0]])
-                kept.load(key, place, place.cells * itemsize, needed)
-        of_part.append((kept.use(a, at, following[at][0]), kept.use(b, at, following[at][1])))
-    return [Load(*load, last) for load, last in zip(kept.loads, kept.last, strict=True)], of_part
+                buffer.load(key, place, place.cells * itemsize, needed)
+        next_a, next_b = following[index]
+        of_part.append((buffer.use(a, index, next_a), buffer.use(b, index, next_b)))
+    return [Load(*load, last) for load, last in zip(buffer.loads, buffer.last, strict=True)], of_part
 
 
 MOST_TOKENS = 2**17
@@ -478,12 +478,12 @@ MOST_TOKENS = 2**17
 class Tilings:
     """LRU cache of tilings by shape: PEs with equal parts of a product share one tiling.
 
-    The cache holds at most ``most_tokens`` tokens in all, of some 250 bytes each, but always the tiling used last.
+    The cache holds at most ``most_tokens`` tokens in all, of some 250 bytes each, but always the last used tiling.
     """
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
-        self._most_tokens = most_tokens
-        self._kept: OrderedDict[tuple[SystolicArray, Product, Limits], Tiling] = OrderedDict()
+        self._token_limit = most_tokens
+        self._tilings: OrderedDict[tuple[SystolicArray, Product, Limits], Tiling] = OrderedDict()
         self.tokens = 0
 
     def get(self, array: SystolicArray, product: Product, limits: Limits) -> Tiling:
@@ -493,12 +493,12 @@ class Tilings:
             BufferTooSmall: if the buffer is too small for two tokens.
         """
         key = array, product, limits
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = tiling(array, product, limits)
-            self.tokens += len(found.tokens)
-            while self.tokens > self._most_tokens and len(self._kept) > 1:
-                self.tokens -= len(self._kept.popitem(last=False)[1].tokens)
+        cached = self._tilings.get(key)
+        if cached is None:
+            cached = self._tilings[key] = tiling(array, product, limits)
+            self.tokens += len(cached.tokens)
+            while self.tokens > self._token_limit and len(self._tilings) > 1:
+                self.tokens -= len(self._tilings.popitem(last=False)[1].tokens)
         else:
-            self._kept.move_to_end(key)
-        return found
+            self._tilings.move_to_end(key)
+        return cached

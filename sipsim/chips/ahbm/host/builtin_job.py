@@ -47,8 +47,8 @@ MOST_FACTORS = 16
 class JobData:
     """Test data of a collective: the sources of all ranks, and the exact results. ``sips``: the SIP of each rank.
 
-    ``shape``: shape of a source: (elements,), or (rows, elements) with a row per cube. An element depends on
-    its SIP and place alone. Sums are of small integers, so that every partial sum is exact. Factors of a product are 2
+    ``shape``: shape of a source: (elements,), or (rows, elements) with a row per cube. An element depends only
+    on its SIP and index. Sums are of small integers, so that every partial sum is exact. Factors of a product are 2
     and 1/2, or odd integers in integer types, of either sign: a lost factor changes every element. In floating types,
     ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost factor changes half of the elements.
     """
@@ -82,18 +82,18 @@ class JobData:
         return np.reshape([self._combined([each], self._n_elem) for each in starts], (*self.shape[:-1], self._n_elem))
 
     def _combined(self, starts: list[tuple[int, int]], count: int) -> Array:
-        """Combine ``count`` elements of each of ``starts``, (rank, first element), piece by piece; ``avg`` adds."""
-        found = np.empty(count, self.dtype.numpy)
-        for done in range(0, count, PIECE):
-            piece = found[done : done + PIECE]
-            terms = (self._integers(rank, start + done, len(piece)) for rank, start in starts)
+        """Combine ``count`` elements from each (rank, first element) in ``starts``, piece by piece; ``avg`` adds."""
+        result = np.empty(count, self.dtype.numpy)
+        for offset in range(0, count, PIECE):
+            piece = result[offset : offset + PIECE]
+            terms = (self._integers(rank, start + offset, len(piece)) for rank, start in starts)
             if self._op in ("sum", "avg"):
                 # The sum in the type equals the integers' sum: exact in a floating type, wrapped in an integer type.
                 piece[:] = reduce(np.add, terms)
             else:
                 typed = [self._typed(rank, term) for (rank, _), term in zip(starts, terms, strict=True)]
                 piece[:] = combine_all(self._op, typed)
-        return found
+        return result
 
     def _integers(self, rank: int, start: int, count: int) -> Array:
         first = self._sips[rank] * prod(self.shape) + start
@@ -142,14 +142,14 @@ LEAST_SHARD_BYTES = 1024
 
 
 def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
-    """Return the layout of tensors of ``sizes`` elements: the job's or, if it has none, that of :func:`spread`."""
+    """Return the layout of tensors of ``sizes`` elements: the job's, or the layout of :func:`spread`."""
     if job.layout is not None:
         return DPPolicy("row_wise", "row_wise", *job.layout)
     return spread(sizes, DTYPES[job.dtype].itemsize, system.n_cubes, system.n_pes)
 
 
 def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
-    """Return a layout on as many PEs of a SIP as can share tensors of these numbers of elements equally.
+    """Return a layout on as many PEs of a SIP as can equally share tensors of ``sizes`` elements.
 
     No shard is smaller than ``LEAST_SHARD_BYTES``, except the shard of a tensor on one PE.
     """
@@ -206,7 +206,7 @@ def _is_in_place(job: Job, collective: Collective) -> bool:
 
 
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[PlannedCall]]:
-    """Return the planned calls of a job: a list per size, with a task per group."""
+    """Return the planned calls of a job: per size, a list with a call per group."""
     groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
     return [[_planned(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
 
@@ -216,11 +216,11 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
     collective = COLLECTIVES.get(job.collective)
     size = len(_groups(job, plan)[0])
     workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
-    few_to_most = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
-    few_to_most = "1 PE" if workers == [1] else few_to_most
+    pes_text = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
+    pes_text = "1 PE" if workers == [1] else pes_text
     names = ", ".join(dict.fromkeys(chain(*job.algorithms)))
     how = "algorithm auto:" if job.is_auto else "algorithm" if "," not in names else "algorithms"
-    lines = [f"{how} {names}: {size} ranks, a SIP each, with {few_to_most} at work"]
+    lines = [f"{how} {names}: {size} ranks, a SIP each, with {pes_text} at work"]
     if len(job.groups) > 1:
         groups = "; ".join(", ".join(map(str, sips)) for sips in job.groups)
         lines.append(f"groups that run at the same time: {groups}")
@@ -230,8 +230,8 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
 def group_choices(job: Job, plan: Plan) -> list[str]:
     """Return lines for the user: for each size the chosen algorithm, and a table of all estimates."""
     collective = COLLECTIVES.get(job.collective)
-    lines, every = [], tasks_of(job, collective, plan)
-    for nbytes, tasks in zip(_sizes(job, collective, every[0][0].task.size), every, strict=True):
+    lines, tasks_by_size = [], tasks_of(job, collective, plan)
+    for nbytes, tasks in zip(_sizes(job, collective, tasks_by_size[0][0].task.size), tasks_by_size, strict=True):
         first, *others = reason(ranked(plan.catalog, tasks[0]))
         lines += [f"size {nbytes}: auto chose {first}", *others]
     return lines
@@ -241,7 +241,7 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
     """Return for each row the slowest group's estimated time in ps, without launches, as ``auto`` compares it."""
     collective = COLLECTIVES.get(job.collective)
     return tuple(
-        max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
+        max(estimate(plan.catalog.get(name), task).time_ps for task in tasks)
         for tasks, names in zip(tasks_of(job, collective, plan), job.algorithms, strict=True)
         for name in names
     )
@@ -275,30 +275,30 @@ def _planned(job: Job, collective: Collective, n_elem: int, group: Group, plan: 
 def _check_group_flags(request: JobRequest, collective: Collective, size: int, plan: Plan) -> None:
     name, dtype = collective.name, DTYPES[request.dtype]
     if request.root is not None and not collective.has_root:
-        raise ConfigError(f"--root {request.root}: {name} has no root; leave it out")
+        raise ConfigError(f"--root {request.root}: {name} has no root; leave the flag out")
     if request.root is not None and request.root >= size:
-        raise ConfigError(f"--root {request.root}: the group has {size} ranks, 0 to {size - 1}")
+        raise ConfigError(f"--root {request.root}: the group has {size} ranks; give 0 to {size - 1}")
     if request.in_place and not collective.in_place:
-        raise ConfigError(f"--in-place: {name} has a source and a result of its own; leave it out")
+        raise ConfigError(f"--in-place: {name} has a source and a separate result; leave the flag out")
     if not collective.ops and request.op != "sum":
-        raise ConfigError(f"--op {request.op}: {name} moves data and combines none; leave it out")
+        raise ConfigError(f"--op {request.op}: {name} moves data without an operator; leave the flag out")
     if collective.ops and request.op == "avg" and not dtype.is_float:
         raise ConfigError(f"--op avg: needs a floating type, not {request.dtype}; use --op sum, or --dtype f32")
     if request.verify_data and collective.ops and request.op in ("sum", "avg"):
         check_contributions(dtype, size)
     if request.layout is None:
         return
-    most = (plan.system.n_cubes, plan.system.n_pes)
-    if any(given > there for given, there in zip(request.layout, most, strict=True)):
-        has = f"a SIP has {most[0]} cube{'s' * (most[0] > 1)} of {most[1]} PE{'s' * (most[1] > 1)}"
-        raise ConfigError(f"--layout {grid_text(request.layout)}: {has}; give at most {grid_text(most)}")
+    sizes = (plan.system.n_cubes, plan.system.n_pes)
+    if any(given > size for given, size in zip(request.layout, sizes, strict=True)):
+        has = f"a SIP has {sizes[0]} cube{'s' * (sizes[0] > 1)} of {sizes[1]} PE{'s' * (sizes[1] > 1)}"
+        raise ConfigError(f"--layout {grid_text(request.layout)}: {has}; give at most {grid_text(sizes)}")
 
 
 def _n_elems(request: JobRequest, collective: Collective, size: int) -> tuple[int, ...]:
     larger = max(collective.elements(1, size)) * DTYPES[request.dtype].itemsize
     n_elems = request.n_elems or tuple(nbytes // larger for nbytes in request.sizes)
     if 0 in n_elems:
-        what = f"{collective.name} on {size} ranks takes at least {larger} bytes in {request.dtype}"
+        what = f"{collective.name} on {size} ranks needs sizes of {larger} bytes or more in {request.dtype}"
         raise ConfigError(f"{request.size_source}: {what}")
     return n_elems
 
@@ -311,13 +311,13 @@ def _check_tensors(job: Job, collective: Collective, n_elem: int, size: int, pla
         for numel in sizes:
             if numel % parts:
                 what = f"{parts} PEs cannot share a tensor of {numel} elements equally"
-                raise ConfigError(f"--layout {grid_text(job.layout)}: {what}; give --n-elem with a multiple of {parts}")
+                raise ConfigError(f"--layout {grid_text(job.layout)}: {what}; give --n-elem a multiple of {parts}")
     shards = layout_of(job, sizes, plan.system).blocks()
     tensors = sizes[:1] if job.in_place else sizes
     needed = sum(aligned(numel // shards * DTYPES[job.dtype].itemsize) for numel in tensors)
     if needed > plan.hbm_room_bytes:
-        room = f"which has room for {plan.hbm_room_bytes}; use smaller sizes, or spread the tensor with --layout"
-        raise ConfigError(f"the largest tensors take {needed} bytes of a PE's HBM, {room}")
+        limit = f"which has {plan.hbm_room_bytes} bytes; use smaller sizes, or spread the tensors with --layout"
+        raise ConfigError(f"the largest tensors take {needed} bytes of a PE's HBM, {limit}")
 
 
 def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan: Plan) -> Job:
@@ -327,20 +327,20 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
     for tasks in tasks_of(job, collective, plan):
         if request.algorithms == (ALL,):
             names, refused = able(plan.catalog, [each.task for each in tasks])
-            notes.update({f"{name} does not run this {collective.name}: {why}": None for name, why in refused})
+            notes.update({f"{name} does not run this {collective.name}: {refusal}": None for name, refusal in refused})
             if not names:
-                raise ConfigError(f"--algorithm all: no algorithm of ccl.yaml runs {collective.name} here")
+                raise ConfigError(f"--algorithm all: no algorithm of ccl.yaml can run {collective.name} on this system")
             by_size.append(tuple(names))
         else:
             by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
     # These notes are first: a table without -v may show only one note.
-    notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.rejected.items()} | notes
+    notes = {f"algorithm {name} is left out: {error}": None for name, error in plan.catalog.rejected.items()} | notes
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
     if AUTO in request.algorithms and not is_auto:
-        place, size = request.algorithms.index(AUTO), len(_groups(job, plan)[0])
+        index, size = request.algorithms.index(AUTO), len(_groups(job, plan)[0])
         chosen = zip(_sizes(job, collective, size), by_size, strict=True)
-        notes[f"auto chose {'; '.join(f'{names[place]} for {nbytes} B' for nbytes, names in chosen)}"] = None
+        notes[f"auto chose {'; '.join(f'{names[index]} for {nbytes} B' for nbytes, names in chosen)}"] = None
     _check_rings({name for names in by_size for name in names}, job, plan)
     return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
 
@@ -363,7 +363,7 @@ def _check_rings(names: set[str], job: Job, plan: Plan) -> None:
 
 def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
     if name == ALL:
-        raise ConfigError("--algorithm: all names every algorithm; give it alone")
+        raise ConfigError("--algorithm: all stands for every algorithm; give all without other names")
     try:
         chosen = [select(plan.catalog, each, plan.algorithm, name).name for each in tasks]
     except (ValueError, ConfigError) as error:
@@ -372,7 +372,7 @@ def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
 
 
 def collective_job(request: JobRequest, plan: Plan) -> Job:
-    """Return the job of a request. A size is the bytes of the larger tensor over all cubes of a SIP.
+    """Return the job of a request. A size counts the bytes of a rank's larger tensor over all its cubes.
 
     Raises:
         ConfigError: for a collective, operator, type, size or flag that cannot run on this system.
@@ -394,8 +394,8 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     _check_room(n_elems, sizes[:1] if collective.in_place else sizes, request.dtype, plan)
     for n_elem in n_elems:
         if dp.num_pes > 1 and n_elem % dp.num_pes:
-            what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
-            raise ConfigError(f"{n_elem} elements per cube are no whole number for each of {what}")
+            what = f"algorithm {plan.algorithm.name} divides the elements of a cube equally among {dp.num_pes} PEs"
+            raise ConfigError(f"{what}; give a multiple of {dp.num_pes} elements per cube, not {n_elem}")
         args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, kernel_parameters(collective))
     return _job(request, collective, n_elems)
@@ -446,16 +446,14 @@ def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> Non
     for flag, is_given in given.items():
         if is_given:
             what = f"{collective.name} runs on all SIPs, in one layout"
-            raise ConfigError(f"{flag}: {what}; leave it out, or name another --collective")
-    if why := plan.why_not_wired:
-        raise ConfigError(f"--collective {collective.name}: {why}")
+            raise ConfigError(f"{flag}: {what}; leave the flag out, or name another --collective")
+    if refusal := plan.why_not_wired:
+        raise ConfigError(f"--collective {collective.name}: {refusal}")
     if len(request.algorithms) > 1 or ALL in request.algorithms:
         names = ",".join(request.algorithms)
         what = f"the algorithms of {collective.name} are wired before the run"
-        others = "add a --collective over groups, such as --collective all_reduce"
-        raise ConfigError(
-            f"--algorithm {names}: {what}; name one, or {others}, which runs several (docs/collectives.md)"
-        )
+        others = "add a --collective over groups, which runs several, such as --collective all_reduce"
+        raise ConfigError(f"--algorithm {names}: {what}; name one algorithm, or {others} (docs/collectives.md)")
 
 
 def _collective(request: JobRequest, plan: Plan) -> Collective:
@@ -466,21 +464,21 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
         raise ConfigError(f"--collective: {error}") from None
     if collective.ops and request.op not in collective.ops:
         raise ConfigError(
-            f"--op {request.op}: {collective.name} does not take it; allowed: {', '.join(collective.ops)}"
+            f"--op {request.op}: {collective.name} has no such operator; allowed: {', '.join(collective.ops)}"
         )
     return collective
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """Return the name of the first collective that all requested algorithms run; without any, the config's."""
+    """Return the name of the first collective that all requested algorithms run, or else the config's."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)
     first, *others = (_algorithm(name, plan).collectives or (INTERCUBE,) for name in named)
-    found = next((each for each in first if all(each in other for other in others)), None)
-    if found is None:
-        raise ConfigError(f"--algorithm {','.join(named)}: they have no collective in common; name those of one")
-    return found
+    common = next((each for each in first if all(each in other for other in others)), None)
+    if common is None:
+        raise ConfigError(f"--algorithm {','.join(named)}: the algorithms share no collective; name fewer")
+    return common
 
 
 def _algorithm(name: str, plan: Plan) -> Algorithm:
@@ -495,10 +493,10 @@ def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
     row = plan.system.n_cubes * DTYPES[request.dtype].itemsize * multiple
     if size % row:
         near = max(size // row, 1) * row
-        hint = "give --bytes with a multiple" if request.has_default_size else "use a multiple"
+        hint = "give --bytes a multiple" if request.has_default_size else "use a multiple"
         raise ConfigError(
             f"{request.size_source} {format_size(size)}: {size} bytes are no whole number of {request.dtype} elements "
-            f"on each of {plan.system.n_cubes} cubes; {hint} of {row}, such as {format_size(near)}"
+            f"on each of {plan.system.n_cubes} cubes; {hint} of {row} bytes, such as {format_size(near)}"
         )
     return size // row
 
@@ -512,7 +510,7 @@ def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str
     needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
     if needed > plan.hbm_room_bytes:
         raise ConfigError(
-            f"the largest tensor takes {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
+            f"the largest tensor takes {needed} bytes of each cube's HBM, which has {plan.hbm_room_bytes} bytes; "
             f"use smaller sizes or raise cube.hbm_MiB_per_pe"
         )
 
@@ -537,8 +535,8 @@ class BuiltinJob:
         """Run all rows, and add their records to ``torch.distributed.records``."""
         job, dist = self._job, self._torch.distributed
         dist.init_process_group(backend="ahbm")
-        made = [dist.new_group(sips) for sips in job.groups]
-        self._group = next((group for group in made if not isinstance(group, NonMember)), None)
+        groups = [dist.new_group(sips) for sips in job.groups]
+        self._group = next((group for group in groups if not isinstance(group, NonMember)), None)
         by_size = zip(job.n_elems, job.algorithms or [("",)] * len(job.n_elems), strict=True)
         for number, (n_elem, name) in enumerate((n_elem, name) for n_elem, names in by_size for name in names):
             if number:
@@ -606,8 +604,8 @@ class BuiltinJob:
             return None
         expected, shape = np.asarray(row), call.result.shape
         if expected.dtype != data.dtype.numpy or expected.shape not in (shape, shape[1:]):
-            found, must = f"{expected.dtype}{list(expected.shape)}", f"{data.dtype.numpy}{list(shape)}"
+            returned, must = f"{expected.dtype}{list(expected.shape)}", f"{data.dtype.numpy}{list(shape)}"
             raise ValueError(
-                f"algorithm {algorithm.name}: its reference() returned {found} for rank {self._rank}; must be {must}"
+                f"algorithm {algorithm.name}: reference() returned {returned} for rank {self._rank}; must return {must}"
             )
         return expected

@@ -66,11 +66,11 @@ class WorldGroup:
         return self._world()
 
 
-def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
-    if len(rows) != size or sum(rows) != whole or len(set(rows)) > 1:
+def _check_parts(name: str, rows: list[int], total_rows: int, size: int) -> None:
+    if len(rows) != size or sum(rows) != total_rows or len(set(rows)) > 1:
         raise ValueError(
-            f"all_to_all_single: {name}_split_sizes={rows}: must be the rows of {size} parts, one for each rank, "
-            f"equal here, {whole} in all"
+            f"all_to_all_single: {name}_split_sizes={rows}: give {size} equal numbers of rows, one per rank, "
+            f"{total_rows} rows in total"
         )
 
 
@@ -79,7 +79,7 @@ class Row:
 
     def __init__(self, name: str, records: RunRecords, begin: Callable[[str], None]) -> None:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ValueError(f"row({name!r}): give its name as a line of text")
+            raise ValueError(f"row({name!r}): give the row's name as a line of text")
         self._name = name
         self._records = records
         self._begin = begin
@@ -87,7 +87,7 @@ class Row:
     def __enter__(self) -> None:
         name, records = self._name, self._records
         if records.row is not None:
-            raise ValueError(f"row({name!r}) is inside row({records.row!r}); let that end first")
+            raise ValueError(f"row({name!r}) is inside row({records.row!r}); end row({records.row!r}) first")
         self._begin(name)
         records.row = name
 
@@ -143,7 +143,7 @@ class Distributed:
         if backend != BACKEND:
             raise ValueError(f"backend {backend!r} is not available; allowed: {BACKEND!r}")
         if self._initialized:
-            raise ValueError("init_process_group was called twice")
+            raise ValueError("init_process_group was called twice; call it once, or destroy_process_group before")
         self._initialized = True
         self._world_group = self._groups.make(None)
 
@@ -151,10 +151,10 @@ class Distributed:
     def new_group(
         self, ranks: Sequence[int] | None = None, *, pes: Sequence[int] = (), **_pytorch_arguments: object
     ) -> GroupHandle:
-        """Make a group of ``ranks`` in this order, None for all. All ranks of the run make such calls in one order.
+        """Make a group of ``ranks`` in this order, or of all ranks. All ranks of the run make these calls in one order.
 
         On a rank outside of the group the result equals ``GroupMember.NON_GROUP_MEMBER``; only
-        ``destroy_process_group`` takes it. ``pes``: the PEs of each cube that may work for the group, empty for all.
+        ``destroy_process_group`` takes it. ``pes``: PEs of each cube that may work for the group, or empty for all.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -223,12 +223,12 @@ class Distributed:
         if not is_set and is_users_kernel:
             self._note_meaning(
                 f"all_reduce runs algorithm {wired.name} of the config, a kernel of yours that is wired "
-                'before the run; for the elementwise one over ranks give the call algorithm="auto"'
+                'before the run; for an elementwise all_reduce over ranks pass algorithm="auto"'
             )
         elif not is_set and self._has_row_per_cube(tensor):
             self._note_meaning(
-                "all_reduce of a tensor with a row a cube is elementwise over ranks, as torch's; for the "
-                "sum of all rows of all ranks (ADR-0032) call intercube_all_reduce, or give "
+                "all_reduce of a tensor with a row per cube is elementwise over ranks, as in PyTorch; for the "
+                "sum of all rows of all ranks (ADR-0032) call intercube_all_reduce, or pass "
                 "--set defaults.all_reduce=intercube"
             )
         return is_users_kernel or (is_set and self._has_row_per_cube(tensor))
@@ -347,7 +347,7 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: a tensor per rank, or one."""
+        """Copy this rank's part of the combined inputs into ``output``; ``input_list``: list or tensor."""
         return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
 
     def scatter(
@@ -365,13 +365,14 @@ class Distributed:
         return self.run_collective("scatter", call, async_op, group, algorithm, pes)
 
     def collective(self, name: str) -> Callable[..., Work | None]:
-        """Return any collective, such as a user's, as a function of ``(output, input, root=0, op=its first, group=None,
-        async_op=False, algorithm="", pes=())``. A dotted name is a module that defines a collective of this name.
+        """Return any collective, such as a user's, as a function of ``(output, input, root=0, op="", group=None,
+        async_op=False, algorithm="", pes=())``. If ``op`` is empty, it is the collective's first.
+        A dotted name is a module that defines a collective of this name.
 
         Raises:
             UnknownName: when the collective does not exist.
         """
-        row = COLLECTIVES.get(name)
+        semantics = COLLECTIVES.get(name)
 
         def run(
             output: Tensors,
@@ -383,8 +384,8 @@ class Distributed:
             algorithm: str = "",
             pes: Sequence[int] = (),
         ) -> Work | None:
-            values = (root or 0,) if row.has_root or root is not None else ()
-            call = Call(input, output, op or (row.ops or (NO_OP,))[0], values)
+            values = (root or 0,) if semantics.has_root or root is not None else ()
+            call = Call(input, output, op or (semantics.ops or (NO_OP,))[0], values)
             return self.run_collective(name, call, async_op, group, algorithm, pes)
 
         return run
@@ -399,9 +400,9 @@ class Distributed:
         algorithm: str = "",
         pes: Sequence[int] = (),
     ) -> Work | None:
-        """Launch a collective with a result row; wait for its end unless ``async_op``. Return None on a non-member.
+        """Launch a collective with a result row; wait for its end unless ``async_op``. Non-members get None.
 
-        Lists of tensors in the call become one tensor. ``pes``: PEs of each cube that may work, empty for the group's.
+        Lists of tensors in the call become one tensor. ``pes``: PEs of each cube that may work; if empty, the group's.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -411,7 +412,7 @@ class Distributed:
         if isinstance(group, NonMember):
             return None
         if not isinstance(algorithm, str):
-            raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of one, or auto")
+            raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of an algorithm, or auto")
         call = call._replace(collective=COLLECTIVES.get(name))
         call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
         work = self.start_collective(call, group, algorithm, check_pes(self._plan, pes), is_reported=True)
@@ -445,13 +446,13 @@ class Distributed:
         return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
-        """Return ``group``, None for all ranks; raise ValueError if this rank is not in the group."""
+        """Return ``group``, or the group of all ranks if None; raise ValueError if this rank is not in the group."""
         self._check_initialized()
         chosen = self._world_group if group is None else group
         if isinstance(chosen, ProcessGroup) and not self._groups.is_live(chosen):
-            raise ValueError(f"{what}: {chosen!r} was destroyed")
+            raise ValueError(f"{what}: {chosen!r} was destroyed; use a group before its destruction")
         if not isinstance(chosen, ProcessGroup):
-            raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
+            raise ValueError(f"{what}: {chosen!r} is no group of this rank; give a group that contains this rank")
         return chosen
 
     def _launch_wired(
@@ -459,25 +460,25 @@ class Distributed:
     ) -> None:
         """Launch the algorithm that was wired before the run, on all ranks; ``group``: the argument of the call."""
         if group is not None and group is not self._world_group:
-            raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
-        if why := self._plan.why_not_wired:
-            raise ValueError(f"{collective.name}: {why}")
+            raise ValueError(f"{collective.name} runs on all SIPs; leave group out, or call another collective")
+        if reason := self._plan.why_not_wired:
+            raise ValueError(f"{collective.name}: {reason}")
         system, wired, call = self._plan.system, self._world, work.call
         check_rows(collective, call, system.n_sips, system.n_cubes, wired.algorithm.layout)
         wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
-        more = wired.kernel_args(system, self._sip.sip, call.n_elem())
-        wired.algorithm.check_takes(more, kernel_parameters(collective))
-        sized, how = call.larger_tensor(), ", ".join(map(str, (call.op, *call.values)))
+        extra_args = wired.kernel_args(system, self._sip.sip, call.n_elem())
+        wired.algorithm.check_takes(extra_args, kernel_parameters(collective))
+        larger, details = call.larger_tensor(), ", ".join(map(str, (call.op, *call.values)))
         everyone.calls += 1
         work.call = call._replace(
             sips=everyone.group.sips,
             number=everyone.calls,
             algorithm=wired.algorithm.name,
-            text=f"{collective.name} of {sized.numel()} {sized.dtype} ({how})",
-            elements=sized.numel(),
+            text=f"{collective.name} of {larger.numel()} {larger.dtype} ({details})",
+            elements=larger.numel(),
         )
         self._note_call(work.call)
-        self._stream.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
+        self._stream.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *extra_args), self._places)
 
     def _note_call(self, call: Call) -> None:
         nbytes = call.larger_tensor().nbytes if call.collective is None else 0
@@ -619,7 +620,7 @@ class Distributed:
         """
         ranks = self.get_process_group_ranks(group)
         if global_rank not in ranks:
-            raise ValueError(f"rank {global_rank} is not in {group!r}")
+            raise ValueError(f"rank {global_rank} is not in {group!r}; name a rank of the group")
         return ranks.index(global_rank)
 
     def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
@@ -630,13 +631,13 @@ class Distributed:
         """
         ranks = self.get_process_group_ranks(group)
         if not 0 <= group_rank < len(ranks):
-            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
+            raise ValueError(f"{group!r} has no rank {group_rank}; its ranks are 0 to {len(ranks) - 1}")
         return ranks[group_rank]
 
     def new_subgroups(
         self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
     ) -> tuple[GroupHandle, list[GroupHandle]]:
-        """Split all ranks, or those of a group, into groups of ``group_size``; return (this rank's group, all groups).
+        """Split all ranks, or a group's, into groups of ``group_size``; return (this rank's group, all groups).
 
         Every rank of the run makes this call; on a rank outside of ``group`` the first result is ``NON_GROUP_MEMBER``.
 
@@ -647,10 +648,10 @@ class Distributed:
         size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
         ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
         if size < 1 or not ranks or len(ranks) % size:
-            raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
-        made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
-        mine = (each for each in made if not isinstance(each, NonMember))
-        return next(mine, GroupMember.NON_GROUP_MEMBER), made
+            raise ValueError(f"new_subgroups: group_size={group_size}: give a divisor of {len(ranks)} ranks")
+        groups = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
+        mine = (each for each in groups if not isinstance(each, NonMember))
+        return next(mine, GroupMember.NON_GROUP_MEMBER), groups
 
     @host_call
     def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
@@ -693,26 +694,26 @@ class Distributed:
         """Start messages in an order that cannot deadlock, however ranks list them; return their works, as listed.
 
         Each rank starts its messages in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, and messages
-        of one turn by group and then as listed. Two messages of one turn with a common rank have both ranks in common,
-        so both ends start them in the same order. The first message that has not ended therefore waits for no other,
-        on whichever PEs it runs, and so it ends.
+        of one turn in the order of groups, then as listed. Two messages of one turn with a common rank have both
+        ranks in common, so both ranks start these messages in the same order. The first message that has not ended
+        therefore waits for no other message, on whichever PEs it runs, and so it ends.
 
         Raises:
             TypeError: for an operation that is neither ``isend`` nor ``irecv``.
         """
         if not isinstance(p2p_op_list, list | tuple) or not all(isinstance(each, P2POp) for each in p2p_op_list):
             raise TypeError(f"batch_isend_irecv: {p2p_op_list!r}: give a list of P2POp")
-        rank, found = self.get_rank(), {}
+        rank, ordered = self.get_rank(), {}
         for index, each in enumerate(p2p_op_list):
             name = getattr(each.op, "__name__", "")
             if name not in ("isend", "irecv"):
-                raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
+                raise TypeError(f"batch_isend_irecv: {each.op!r} is no operation of P2POp; give isend or irecv")
             group = self._member("batch_isend_irecv", each.group)
             src, dst = (rank, each.peer) if name == "isend" else (each.peer, rank)
-            found[turn(src, dst, group.group.system.n_sips), group.number, index] = each
+            ordered[turn(src, dst, group.group.system.n_sips), group.number, index] = each
         started = {
             index: each.op(each.tensor, each.peer, each.group, each.tag)
-            for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
+            for (_, _, index), each in sorted(ordered.items(), key=itemgetter(0))
         }
         return [started[index] for index in range(len(p2p_op_list))]
 
@@ -732,5 +733,5 @@ def _process_group(group: object) -> ProcessGroup:
         ValueError: for anything else.
     """
     if not isinstance(group, ProcessGroup):
-        raise ValueError(f"{group!r} is no group; give what new_group returns")
+        raise ValueError(f"{group!r} is no process group; give a return value of new_group")
     return group

@@ -55,7 +55,7 @@ class DPPolicy:
     def holders(self) -> list[list[Place]]:
         """Return, for each block in the order of addresses, the PEs that have a copy; the first PE has copy 0."""
         cubes, pes = _groups(self.cube, self.num_cubes), _groups(self.pe, self.num_pes)
-        return [[(cube, pe) for cube in some_cubes for pe in some_pes] for some_cubes in cubes for some_pes in pes]
+        return [[(cube, pe) for cube in of_cubes for pe in of_pes] for of_cubes in cubes for of_pes in pes]
 
     def places(self) -> list[Place]:
         """Return all PEs that hold a part of the tensor, as (cube, PE)."""
@@ -100,7 +100,7 @@ class DPPolicy:
             parts = self.parts(layout)
             if layout == COLUMNS and parts > 1 and len(shape) < 2:
                 raise ValueError(
-                    f"a tensor of shape {shape} has no columns to split; give it two sizes, or split its rows"
+                    f"a tensor of shape {shape} has no columns to split; give two dimensions, or split the rows"
                 )
             if shape[axis] % parts:
                 has = f"{shape[axis]} {what}{'s' * (shape[axis] != 1)}"
@@ -197,7 +197,7 @@ class TensorBase:
 
     def pointer(self) -> Any:
         """Return the tensor as a kernel's argument: a ``Pointer``, or a ``PointerList`` for a list of tensors."""
-        raise NotImplementedError("a tensor without addresses")
+        raise NotImplementedError(f"{type(self).__name__} does not define pointer()")
 
     def ranges(self) -> list[Range]:
         """Return the ranges of virtual addresses, in the order of elements."""
@@ -206,7 +206,7 @@ class TensorBase:
 
     def numpy(self) -> Array:
         """Return a copy of all elements on the host."""
-        raise NotImplementedError("a tensor without data")
+        raise NotImplementedError(f"{type(self).__name__} does not define numpy()")
 
 
 class HostTensor:
@@ -230,10 +230,10 @@ def whole(name: str, value: Any) -> int:
     Raises:
         TypeError: for anything else, including a bool.
     """
-    found = as_whole(value)
-    if found is None:
+    number = as_whole(value)
+    if number is None:
         raise TypeError(f"{name}={value!r}: give a whole number")
-    return found
+    return number
 
 
 def array_for(shape: tuple[int, ...], source: Any) -> Array:
@@ -247,5 +247,5 @@ def array_for(shape: tuple[int, ...], source: Any) -> Array:
     if array is None or array.dtype.kind in NO_NUMBERS:
         raise TypeError(f"cannot copy {source!r} into a tensor; give a tensor, such as torch.from_numpy(array)")
     if tuple(array.shape) != shape:
-        raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {shape}")
+        raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of shape {shape}")
     return array

@@ -105,21 +105,21 @@ def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
     for segment in allocation.segments:
         for target, block in _blocks_by_target(segment).items():
             entries.setdefault(target, []).append(MmuMapEntry(segment.va, block.pa, segment.nbytes))
-    return [MmuMapMsg(cube, pe, tuple(some), str(allocation)) for (cube, pe), some in entries.items()]
+    return [MmuMapMsg(cube, pe, tuple(mapped), str(allocation)) for (cube, pe), mapped in entries.items()]
 
 
 def _blocks_by_target(segment: Segment) -> dict[Target, Block]:
     """Return the block to which each target maps the segment."""
-    found: dict[Target, Block] = {(None, None): segment.blocks()[0]}
+    blocks: dict[Target, Block] = {(None, None): segment.blocks()[0]}
     for (cube, pe), block in segment.copies.items():
-        found.setdefault((cube, None), block)
-        found[cube, pe] = block
-    return found
+        blocks.setdefault((cube, None), block)
+        blocks[cube, pe] = block
+    return blocks
 
 
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
-"""Bytes of tensors that may be allocated between two searches for dead tensors, while memory suffices."""
+"""Least limit of the bytes that are allocated between two searches for dead tensors, while memory suffices."""
 RECORD_BYTES = 512
 """Bytes of host memory for the record of one block: a smaller block counts as this many bytes."""
 MOST_HOLDERS = 5
@@ -130,11 +130,11 @@ class AddressSpace:
     """Allocator of the tensors of SIP ``sip``, with ``room_bytes`` in the HBM of each PE. ``memory``: stores the bytes.
 
     Allocation is first fit. Within a row each virtual address is used once. Memory is freed at a row start, and in
-    :meth:`allocate` when memory does not suffice or the bytes allocated since the last freeing reach those alive
-    then. Which tensors a full garbage collection finds dead at these moments depends on the program alone. A freed
+    :meth:`allocate` when memory does not suffice or as many bytes were allocated since the last freeing as were
+    alive then. Which tensors a full garbage collection finds dead at these moments depends only on the program. A freed
     tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
-    ``bridge``: through which a host program makes its calls. ``page_table``: table of the PEs' MMUs, kept up to date.
+    ``bridge``: connects the host program to the simulation. ``page_table``: table of the PEs' MMUs, kept up to date.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class AddressSpace:
         self.bridge = bridge or GreenletBridge()
         self._memory = memory
         self._sip = sip
-        self._room = room_bytes
+        self._hbm_bytes = room_bytes
         self._page_table = page_table
         self._next_va = VIRTUAL_BIT
         self._free: dict[Place, FreeBlocks] = {}
@@ -156,8 +156,8 @@ class AddressSpace:
         self._live: dict[int, StorageRef] = {}
         self._hashes: list[bytes] = []
         self._dead: list[StorageRef] = []
-        self._made_bytes = 0
-        self._most_made_bytes = LEAST_MADE_BYTES
+        self._allocated_bytes = 0
+        self._allocation_limit_bytes = LEAST_MADE_BYTES
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Storage:
         """Allocate a tensor of zeros with layout ``dp``: equal blocks in one contiguous virtual range.
@@ -167,16 +167,16 @@ class AddressSpace:
         """
         holders = dp.holders()
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // len(holders)
-        places = [place for some in holders for place in some]
-        made_bytes = max(nbytes, RECORD_BYTES) * len(places)
-        found = self._find(nbytes, places)
-        if found is None or self._made_bytes + made_bytes > self._most_made_bytes:
+        places = [place for of_block in holders for place in of_block]
+        new_bytes = max(nbytes, RECORD_BYTES) * len(places)
+        indices = self._find(nbytes, places)
+        if indices is None or self._allocated_bytes + new_bytes > self._allocation_limit_bytes:
             self.free_dead()
-            found = self._find(nbytes, places)
-        if found is None:
+            indices = self._find(nbytes, places)
+        if indices is None:
             raise self._out_of_memory(nbytes, places)
-        self._made_bytes += made_bytes
-        segments = [self._segment(nbytes, {place: found[place] for place in some}) for some in holders]
+        self._allocated_bytes += new_bytes
+        segments = [self._segment(nbytes, {place: indices[place] for place in of_block}) for of_block in holders]
         self._next_va += -self._next_va % ALIGN_BYTES
         storage = Storage(Allocation(len(self._hashes), shape, dtype, segments))
         self._live[len(self._hashes)] = StorageRef(storage, self._dead.append)
@@ -187,10 +187,10 @@ class AddressSpace:
                 self._page_table.map(message)
         return storage
 
-    def _segment(self, nbytes: int, found: dict[Place, int]) -> Segment:
-        """Take the next ``nbytes`` of virtual addresses, and on each PE the free block with the index ``found``."""
+    def _segment(self, nbytes: int, indices: dict[Place, int]) -> Segment:
+        """Take the next ``nbytes`` of virtual addresses, and on each PE the free block that ``indices`` names."""
         blocks: dict[Place, Block] = {}
-        for (cube, pe), index in found.items():
+        for (cube, pe), index in indices.items():
             offset, block_bytes = self._free[cube, pe].take(index, aligned(nbytes))
             pa = PhysAddr(self._sip, cube, pe, "hbm", offset).encode()
             self._memory.clear(pa, block_bytes)  # a kernel may have written to the physical address
@@ -205,9 +205,9 @@ class AddressSpace:
         gc.collect()
         while self._dead:
             self._free_one(self._dead.pop().allocation)
-        self._made_bytes = 0
+        self._allocated_bytes = 0
         alive = sum(segment.nbytes * len(segment.blocks()) for segment in self._segments)
-        self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
+        self._allocation_limit_bytes = max(LEAST_MADE_BYTES, alive)
 
     def begin_row(self) -> None:
         """Free the tensors that the program cannot reach, and reuse virtual addresses behind the last live tensor: all
@@ -222,7 +222,7 @@ class AddressSpace:
 
     def live(self) -> list[Allocation]:
         """Return the allocations that are not freed, in order of creation."""
-        return [watch.allocation for watch in self._live.values()]
+        return [reference.allocation for reference in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
         """Return an iterator over the bytes of the shards, in order, from copy 0."""
@@ -252,8 +252,8 @@ class AddressSpace:
     def sha256(self) -> str:
         """Return the SHA-256 of the hashes of all tensors, freed tensors included, in order of creation."""
         digest = hashlib.sha256()
-        for number, found in enumerate(self._hashes):
-            digest.update(found or self._hash(self._live[number].allocation))
+        for number, tensor_hash in enumerate(self._hashes):
+            digest.update(tensor_hash or self._hash(self._live[number].allocation))
         return digest.hexdigest()
 
     def _free_one(self, allocation: Allocation) -> None:
@@ -282,30 +282,30 @@ class AddressSpace:
 
     def _find(self, nbytes: int, places: list[Place]) -> dict[Place, int] | None:
         """Return the index of the first free block of ``nbytes`` on each PE; None if a PE has no such block."""
-        found: dict[Place, int] = {}
+        indices: dict[Place, int] = {}
         for place in places:
             index = self._free_of(place).find(nbytes)
             if index is None:
                 return None
-            found[place] = index
-        return found
+            indices[place] = index
+        return indices
 
     def _free_of(self, place: Place) -> FreeBlocks:
         free = self._free.get(place)
         if free is None:
-            free = self._free[place] = FreeBlocks(self._room)
+            free = self._free[place] = FreeBlocks(self._hbm_bytes)
         return free
 
     def _out_of_memory(self, nbytes: int, places: list[Place]) -> OutOfMemoryError:
         """Return the error for the first PE without a free block of ``nbytes``."""
         cube, pe = next(place for place in places if self._free_of(place).find(nbytes) is None)
         sizes = self._free[cube, pe].sizes()
-        in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
+        in_one_piece = f", at most {max(sizes)} bytes in one piece" if sum(sizes) >= nbytes else ""
         live = [(_bytes_on(allocation, cube, pe), allocation) for allocation in self.live()]
         live = sorted((each for each in live if each[0]), key=lambda each: (-each[0], each[1].number))
         held = "; ".join(str(allocation) for _, allocation in live[:MOST_HOLDERS])
         return OutOfMemoryError(
-            f"a tensor of {nbytes} bytes a PE does not fit cube {cube}, PE {pe}: {sum(sizes)} bytes of its HBM are left"
+            f"a tensor of {nbytes} bytes per PE does not fit HBM of cube {cube}, PE {pe}: {sum(sizes)} bytes are free"
             f"{in_one_piece}; use a smaller size or raise cube.hbm_MiB_per_pe"
             f"{f'; the largest tensors: {held}' if held else ''}",
             cube=cube,
@@ -334,7 +334,7 @@ Translate = Callable[[int, int], int]
 def address_translator(pe: Pe, space: AddressSpace, is_checked: bool) -> Translate:
     """Return the address translation for the kernels of a PE: by its MMU, or without one by the allocator.
 
-    ``is_checked``: compare each result of the MMU with the allocator's.
+    ``is_checked``: compare each address of the MMU with the allocator's address.
     """
     exact = space.translation_for(pe.cube, pe.pe)
     if pe.mmu is None:

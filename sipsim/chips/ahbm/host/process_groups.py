@@ -53,8 +53,8 @@ class GroupLauncher:
     """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
     ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
-    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory the generation reuses; they
-    are closed before its installation. ``_pairs``: queue pairs for messages, by group number, then by generation.
+    ended, and some ended works. ``_evicted``: by generation, the wirings whose TCM the generation reuses; these
+    wirings are closed before its installation. ``_pairs``: queue pairs for messages, by group number and generation.
     """
 
     def __init__(self, sip: Sip, stream: Stream, records: RunRecords, note: Callable[[Call], None]) -> None:
@@ -74,8 +74,8 @@ class GroupLauncher:
         """Check a work's call, choose its algorithm (as named, by the config, or by estimated cost), and launch it.
 
         The queue pairs are installed first if needed. This call picks the wirings to evict for a new wiring, so that
-        all ranks pick the same. When the launch starts, after the end of all works that use evicted wirings, these are
-        closed and the new wiring is installed. The host does not wait.
+        all ranks pick the same. At the start of the launch, when all works that use evicted wirings have ended, these
+        wirings are closed and the new wiring is installed. The host does not wait.
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that does not run the call.
@@ -120,10 +120,11 @@ class GroupLauncher:
             ConfigError: if the TCM has no room for the group's rings.
         """
         device_tensor("send" if sends else "recv", tensor)
-        own, other = self._rank_in(group), group.group.rank_of(peer)
-        if other is None or own == other:
-            raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
-        pair = PeerPair(group, own, other) if sends else PeerPair(group, other, own)
+        rank, other = self._rank_in(group), group.group.rank_of(peer)
+        if other is None or rank == other:
+            problem = "is this rank" if rank == other else f"is not in {group.name}"
+            raise ValueError(f"rank {peer} {problem}; name another rank of the group")
+        pair = PeerPair(group, rank, other) if sends else PeerPair(group, other, rank)
         workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
         queues = self._pairs.setdefault(group.number, {}).setdefault(pair.generation, PairQueues(set(), count(1)))
         slot_bytes = self._wire_pair(pair, queues, workers)
@@ -148,9 +149,9 @@ class GroupLauncher:
         work = Work(self._stream, SEND_RECV, waits_for, call, counts_for_row=True, is_reported=True)
         work.generation, work.outputs = pair.generation, WeakTensors(tensor)
         work.on_start, work.on_end = self._records.on_start, self._records.on_end
-        here = workers.senders if sends else workers.receivers
+        places = workers.senders if sends else workers.receivers
         programs = {
-            place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
+            place: pair_program(pair, tensor, i, len(places), slot_bytes, sends) for i, place in enumerate(places)
         }
         self._launch(work, pair.generation, kernel, programs)
         return work
@@ -173,9 +174,9 @@ class GroupLauncher:
 
     def _report_rejected(self, rank: int) -> None:
         """Print once, on the first rank of a group, the algorithms that ``auto`` cannot load."""
-        for name, why in self._plan.catalog.rejected.items():
+        for name, reason in self._plan.catalog.rejected.items():
             if rank == 0 and name not in self._noted:
-                note(f"algorithm {name} is left out: {why}")
+                note(f"algorithm {name} is left out: {reason}")
             self._noted.add(name)
 
     def close(self, group: ProcessGroup) -> None:
@@ -214,17 +215,17 @@ class GroupLauncher:
         then: Callable[[Work], None] | None,
         work: Work,
     ) -> None:
-        """Close the evicted wirings and install queue pairs on the new ones of ``places``, then call ``then(work)``."""
+        """Close the evicted wirings, install missing queue pairs on the PEs ``places``, and call ``then(work)``."""
         self._close_evicted(wired)
         new = [place for place in places if place not in wired.places]
         if new and wired.wiring:
-            size, of = wired.size, group.group
+            size, ranks = wired.size, group.group
             knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
             knobs = msgspec.structs.replace(knobs, n_slots=size.n_slots, slot_size=size.slot_size)
-            offsets = {sip: group.offset(knobs.buffer_kind, sip) + wired.offset for sip in of.sips}
+            offsets = {sip: group.offset(knobs.buffer_kind, sip) + wired.offset for sip in ranks.sips}
             rank = self._rank_in(group)
-            entries = group_entries(self._plan.system, knobs, of, wired.wiring, new, offsets, rank)
-            self._sip.install(wired.generation, entries, [PePlace(sip, *place) for sip in of.sips for place in new])
+            entries = group_entries(self._plan.system, knobs, ranks, wired.wiring, new, offsets, rank)
+            self._sip.install(wired.generation, entries, [PePlace(sip, *place) for sip in ranks.sips for place in new])
         wired.places.update(dict.fromkeys(new))
         if then is not None:
             then(work)
@@ -257,28 +258,28 @@ class GroupLauncher:
         self, group: ProcessGroup, algorithm: Algorithm, task: PlannedCall, wired: InstalledWiring
     ) -> Programs:
         key, size = (group.number, algorithm.name, task, wired.size), wired.size
-        made = self._programs.get(key)
-        if made is None:
+        programs = self._programs.get(key)
+        if programs is None:
             rank = self._rank_in(group)
-            made = worker_programs(algorithm, wired.wiring, task, rank, size.n_slots, size.slot_size)
+            programs = worker_programs(algorithm, wired.wiring, task, rank, size.n_slots, size.slot_size)
             while len(self._programs) >= PROGRAM_CACHE_SIZE:
                 del self._programs[next(iter(self._programs))]
-            self._programs[key] = made
-        return made
+            self._programs[key] = programs
+        return programs
 
 
 def _call_text(
-    what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: PlannedCall, made_of: str
+    what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, planned: PlannedCall, source_hash: str
 ) -> str:
-    collective = made.task.collective
+    collective, shards = planned.task.collective, planned.shards
     root = f"root {group.group.sips[call.values[0]]}" if collective.has_root else ""
     details = ", ".join(filter(None, (call.op if collective.ops else "", root, algorithm.name)))
     return PART.join(
         (
             f"{what} ({details})",
             f"call {group.calls} of {group.name}",
-            f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
-            *([f"by a wiring and schedule whose hash begins with {made_of}"] if made_of else []),
+            f"on {places_text(planned.places)} with shards of {shards.source} and {shards.result} elements",
+            *([f"by a wiring and schedule whose hash begins with {source_hash}"] if source_hash else []),
         )
     )
 
@@ -287,7 +288,7 @@ def _root_in(group: ProcessGroup, rank: int) -> int:
     """Convert a root, which PyTorch names by its rank in the run, to its rank in the group."""
     root = group.group.rank_of(rank)
     if root is None:
-        raise ValueError(f"rank {rank} is not in {group.name}")
+        raise ValueError(f"rank {rank} is not in {group.name}; name a rank of the group")
     return root
 
 
@@ -295,9 +296,9 @@ Numbers = int | Sequence[int] | None
 
 
 def select_pes(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePlace] | None:
-    """Return each PE of ``pes`` on each cube of ``cubes``, each a number or numbers; None if both are None.
+    """Return each PE of ``pes`` on each cube of ``cubes``; None if both are None.
 
-    Without ``cubes``: all cubes. Without ``pes``: the lead PE.
+    If only ``cubes`` is None, all cubes are selected; if only ``pes`` is None, the lead PE of each cube.
 
     Raises:
         ValueError: for a cube or PE that does not exist or is named twice, or an empty list.
@@ -305,8 +306,8 @@ def select_pes(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePla
     """
     if cubes is None and pes is None:
         return None
-    of_sip = _numbers("cubes", cubes, plan.system.n_cubes, "a SIP", range(plan.system.n_cubes))
-    of_cube = _numbers("pes", pes, plan.system.n_pes, "a cube", [LEAD_PE])
+    of_sip = _numbers("cubes", cubes, plan.system.n_cubes, "a SIP has cubes", range(plan.system.n_cubes))
+    of_cube = _numbers("pes", pes, plan.system.n_pes, "a cube has PEs", [LEAD_PE])
     return [PePlace(sip, cube, pe) for cube in of_sip for pe in of_cube]
 
 
@@ -319,26 +320,26 @@ def check_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
     """
     if isinstance(pes, tuple | list | range) and not pes:
         return ()
-    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube", (), "a collective"))
+    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube has PEs", (), "a collective"))
 
 
 def _numbers(
-    name: str, given: Numbers, size: int, whole: str, default: Sequence[int], what: str = "torch.launch"
+    name: str, given: Numbers, size: int, owner: str, default: Sequence[int], what: str = "torch.launch"
 ) -> list[int]:
     if given is None:
         return list(default)
     if isinstance(given, str | bytes) or not (isinstance(given, int) or hasattr(given, "__iter__")):
-        raise TypeError(f"{what}: {name}={given!r}: give a number or several, from 0 to {size - 1}")
+        raise TypeError(f"{what}: {name}={given!r}: give a number or several numbers, from 0 to {size - 1}")
     numbers = [given] if isinstance(given, int) else list(given)
     if not numbers:
-        raise ValueError(f"{what}: {name} is empty; name at least one, from 0 to {size - 1}, or leave it out")
+        raise ValueError(f"{what}: {name} is empty; name numbers from 0 to {size - 1}, or leave {name} out")
     for number in numbers:
         if not hasattr(number, "__index__") or isinstance(number, bool):
-            raise TypeError(f"{what}: {name}={given!r}: {number!r} is no whole number")
+            raise TypeError(f"{what}: {name}={given!r}: {number!r} is no whole number; give 0 to {size - 1}")
         if not 0 <= number < size:
-            raise ValueError(f"{what}: {name}={given!r}: {whole} has {size}, from 0 to {size - 1}")
+            raise ValueError(f"{what}: {name}={given!r}: {number} does not exist; {owner} 0 to {size - 1}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{what}: {name}={given!r}: one is named twice")
+        raise ValueError(f"{what}: {name}={given!r}: name each number once")
     return sorted(int(number) for number in numbers)
 
 
@@ -375,7 +376,7 @@ GroupHandle = ProcessGroup | NonMember
 class ProcessGroups:
     """The process groups of SIP ``sip``, each with a window of memory for its rings.
 
-    All ranks make and destroy groups in the same order. ``note``: called with the text of each such call.
+    All ranks make and destroy groups in the same order. ``note``: called with the text of each of these calls.
     """
 
     def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
@@ -384,26 +385,26 @@ class ProcessGroups:
         self._sip = sip
         self._windows = plan.new_windows()
         self._window_bytes = self._windows.nbytes - PAIR_BYTES
-        self._made = 0
+        self._count = 0
         self._live: dict[int, GroupHandle] = {}
 
     def make(self, ranks: Sequence[int] | None, pes: Sequence[int] = ()) -> GroupHandle:
-        """Make a group of the SIPs ``ranks`` in this order, None for all. ``pes``: the PEs of each cube that may work.
+        """Make a group of the SIPs ``ranks`` in this order, or of all SIPs. ``pes``: PEs of each cube that may work.
 
         Raises:
             ValueError: for a rank or PE that does not exist or is named twice, or an empty list of ranks.
             ConfigError: when a SIP has no room for another group's rings.
         """
         sips, system = _checked(ranks, self._plan.system.n_sips), self._plan.system
-        allowed, number = check_pes(self._plan, pes), self._made
+        allowed, number = check_pes(self._plan, pes), self._count
         # Every run makes the group of all ranks; collectives that are wired before the run need no rings of the group.
-        has_none = number == WORLD and not self._windows.count
-        if self._made == MOST_GROUPS:
-            raise ConfigError(f"new_group: a run has {MOST_GROUPS} groups at most, those that are destroyed included")
-        window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
-        self._made += 1
-        on = f", pes={list(allowed)}" if allowed else ""
-        self._note(f"{NEW_GROUP}({list(sips)}{on})" if number else "init_process_group")
+        needs_no_rings = number == WORLD and not self._windows.count
+        if self._count == MOST_GROUPS:
+            raise ConfigError(f"new_group: a run makes at most {MOST_GROUPS} groups, destroyed or not; reuse groups")
+        window, window_bytes = ({}, 0) if needs_no_rings else (self._windows.take(sips), self._window_bytes)
+        self._count += 1
+        pes_text = f", pes={list(allowed)}" if allowed else ""
+        self._note(f"{NEW_GROUP}({list(sips)}{pes_text})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
             handle = ProcessGroup(number, Group(sips, system), self._windows, window, window_bytes, allowed)
@@ -418,12 +419,12 @@ class ProcessGroups:
         """
         if self._live.pop(handle.number, None) is None:
             what = handle.name if isinstance(handle, ProcessGroup) else f"group {handle.number}"
-            raise ValueError(f"destroy_process_group: {what} was destroyed before")
+            raise ValueError(f"destroy_process_group: {what} was destroyed before; destroy each group once")
         self._note(f"destroy_process_group(group {handle.number})")
         self._windows.free(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:
-        """Return whether a group was not destroyed."""
+        """Return whether a group is not destroyed yet."""
         return self._live.get(handle.number) is handle
 
     def live(self) -> list[GroupHandle]:
@@ -439,10 +440,10 @@ def _checked(ranks: Sequence[int] | None, n_sips: int) -> tuple[int, ...]:
     except TypeError:
         raise ValueError(f"new_group: ranks={ranks!r}: give a list of ranks, 0 to {n_sips - 1}") from None
     if not numbers:
-        raise ValueError("new_group: ranks is empty; name at least one")
+        raise ValueError("new_group: ranks is empty; name at least one rank")
     for number in numbers:
         if not 0 <= number < n_sips:
             raise ValueError(f"new_group: rank {number} does not exist; ranks are 0 to {n_sips - 1}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"new_group: ranks={list(numbers)} names one twice")
+        raise ValueError(f"new_group: ranks={list(numbers)}: name each rank once")
     return numbers

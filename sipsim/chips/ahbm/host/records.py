@@ -1,4 +1,4 @@
-"""Records of the collectives of one rank, for results; files of their data, for the launcher's check."""
+"""Records of one rank's collectives for results, and files of the collectives' data for the launcher's check."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class RunRecords:
         self.memory = PeakMemory()
 
     def on_start(self, work: Work) -> None:
-        """Number a launch at its start, and save its source. Launches without a result row share the next number."""
+        """Number a launch at its start, and save its source. Launches without a result row get the next number."""
         work.run, work.row = self._started, self.row
         if work.is_reported:
             self._started += 1
@@ -46,9 +46,9 @@ class RunRecords:
         self.add(work.call, work, [work.times])
 
     def add(self, call: Call, last: Work, times: Sequence[WorkTimes], wrong: Mismatch | None = None) -> None:
-        """Add the record of a completed call and sample the peak of memory.
+        """Add the record of a completed call and sample the peak of memory. ``last``: the last iteration.
 
-        ``last``: the last iteration. ``times``: times of all iterations that count. ``wrong``: None if not checked.
+        ``times``: times of all iterations after the warm-up. ``wrong``: wrong elements, None if not checked.
         """
         self.memory.sample()
         assert last.run is not None
@@ -94,5 +94,5 @@ class RunRecords:
         except OSError as error:
             what = f"{path}: data for the check cannot be written: {error.strerror or error}"
             raise OutputError(
-                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
+                f"{what}; free space on that disk, set TMPDIR to another folder, or give --no-verify-data"
             ) from None

@@ -1,4 +1,4 @@
-"""Launches of one SIP; works, futures and events with which a host program waits for them."""
+"""Launches of one SIP, and the works, futures and events with which a host program waits for launches."""
 
 import weakref
 from collections import defaultdict, deque
@@ -32,10 +32,10 @@ class WeakTensors:
         Raises:
             RuntimeError: when the script has dropped a tensor.
         """
-        found = [reference() for reference in self._references]
-        if any(each is None for each in found):
-            raise RuntimeError("a tensor of this collective is gone; keep it, or take the future before")
-        return found
+        tensors = [reference() for reference in self._references]
+        if any(each is None for each in tensors):
+            raise RuntimeError("the script has dropped a tensor of this collective; keep a reference to each tensor")
+        return tensors
 
 
 class Future:
@@ -62,7 +62,7 @@ class Future:
             RuntimeError: before the launch has ended.
         """
         if not self.done():
-            raise RuntimeError("the future has no value yet; wait() for it")
+            raise RuntimeError("the future has no value yet; call its wait() first")
         if not self._values:
             self._values.append(self._compute())
         return self._values[0]
@@ -88,17 +88,16 @@ class WorkTimes(NamedTuple):
 
 
 class Work:
-    """A launch, as the host program waits for it; ``what`` describes it in deadlock reports, ``name`` in results.
+    """Launch that a host program can wait for. Deadlock reports describe it by ``what``, results by ``name``.
 
     ``call``: the collective or message that the launch carries out; its tensors are dropped when the launch ends.
-    ``is_reported``: the launch makes a result row of its own. ``counts_for_row``: its kernel times count for a result
+    ``is_reported``: the launch makes a separate result row. ``counts_for_row``: its kernel times count for a result
     row. ``run``: number of its collective on this SIP. ``span``: number of the span that caused its end.
     ``n_blockers``: the number of its PEs on which an earlier launch has not ended, plus the number of other launches
     for which it waits. ``followers``: launches that wait for this launch. ``kernels_ps``: start of the first and end of
     the last ended kernel. ``before_start_ps``: time from launch to kernel start, summed over all kernels.
-    ``generation``: number of the kernels' queue pairs. ``outputs``: tensors that it writes. ``row``: its
-    ``RunRecord.row``. ``on_start``, ``on_end``: functions that are called with this launch when it starts and when it
-    ends.
+    ``generation``: number of the kernels' queue pairs. ``outputs``: tensors that the launch writes. ``row``:
+    name of its result row, or None. ``on_start``, ``on_end``: called with this launch when it starts, and when it ends.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class Stream:
     """All launches of one SIP: each PE runs its launches in the order in which the host made them.
 
     A launch waits for the earlier launches that share a PE with it, and overlaps with other launches. ``space``: the
-    allocator of tensors. ``places``: the PEs of a launch that names none. ``ended``: number of ended launches.
+    allocator of tensors. ``places``: the PEs of a launch that names no PEs. ``ended``: number of ended launches.
     ``records``: records of the first ``MOST_LAUNCHES`` ended launches.
     """
 
@@ -205,7 +204,7 @@ class Stream:
         self.host: Task | None = None
         self._queue_of: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
         self._unfinished: dict[Work, None] = {}
-        self._under_way = 0
+        self._n_running = 0
         self._has_rows = False
         self._row: Work | None = None
 
@@ -217,7 +216,7 @@ class Stream:
         """
         assert self.host is not None
         if not self.host.is_current:
-            raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
+            raise RuntimeError("a kernel cannot launch kernels or wait for a launch; call this in worker()")
         return self.host
 
     @property
@@ -239,11 +238,11 @@ class Stream:
 
     def _calls_before(self, work: Work) -> tuple[CallKey, ...]:
         """Return the last call before ``work`` on each of its PEs, and the other calls for which ``work`` waits."""
-        found = {each: None for each in self._unfinished if work in each.followers and each.call.number}
+        calls = {each: None for each in self._unfinished if work in each.followers and each.call.number}
         for place in work.places:
             earlier = takewhile(lambda each: each is not work, self._queue_of[place])
-            found |= dict.fromkeys(deque((each for each in earlier if each.call.number), maxlen=1))
-        return tuple((each.call.group, each.call.number) for each in found)
+            calls |= dict.fromkeys(deque((each for each in earlier if each.call.number), maxlen=1))
+        return tuple((each.call.group, each.call.number) for each in calls)
 
     def launch(
         self,
@@ -278,7 +277,7 @@ class Stream:
         if work.on_start is not None:
             work.on_start(work)
         self._mark(work)
-        self._under_way += 1
+        self._n_running += 1
         args = tuple(arg.pointer() if isinstance(arg, TensorBase) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
@@ -301,7 +300,7 @@ class Stream:
             self._sip.usage.mark(0)
 
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
-        pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
+        pe, kernel, start_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
         pe.ipcq.use(work.generation, work.call.text if work.call.is_schedule else "")
         tl = TL(pe, address_translator(pe, self.space, self._sip.checker is not None))
@@ -313,9 +312,9 @@ class Stream:
             assert work.launch is not None
             last, now_ps = pe.task.span, self._sip.engine.now_ps
             name = f"cube{pe.cube}.pe{pe.pe}.kernel"
-            self._sip.recorder.span(name, kernel.__name__, begun_ps, now_ps, cause, last, work.run)
-            pe.kernel_ps += now_ps - begun_ps
-            work.note_kernel(begun_ps, now_ps)
+            self._sip.recorder.span(name, kernel.__name__, start_ps, now_ps, cause, last, work.run)
+            pe.kernel_ps += now_ps - start_ps
+            work.note_kernel(start_ps, now_ps)
             work.launch.ended(place, last)
 
         self._sip.spawn(pe, body, cause)
@@ -324,13 +323,13 @@ class Stream:
         engine = self._sip.engine
         work.end_ps = engine.now_ps
         del self._unfinished[work]
-        self._under_way -= 1
+        self._n_running -= 1
         self._record(work)
         if work.on_end is not None:
             work.on_end(work)
         if work is self._row:
             self._row = None
-            if self._under_way:
+            if self._n_running:
                 self._sip.usage.mark(0)
         if work.waiter is not None:
             work.waiter.span = work.span

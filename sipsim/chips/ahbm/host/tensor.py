@@ -135,7 +135,7 @@ class Tensor(TensorMath):
             IndexError: for rows that do not exist, or a ``length`` below 1.
         """
         if dim != 0:
-            raise ValueError(f"narrow(dim={dim}): views are of rows, dim 0")
+            raise ValueError(f"narrow(dim={dim}): a view selects rows; give dim=0")
         return self._view(whole("narrow: start", start), whole("narrow: length", length))
 
     def chunk(self, chunks: int) -> "list[Tensor]":
@@ -144,17 +144,17 @@ class Tensor(TensorMath):
         Raises:
             ValueError: when the rows cannot be split equally, or :meth:`narrow` refuses a part.
         """
-        chunks = whole("chunk: chunks", chunks)
-        if chunks < 1 or self.shape[0] % chunks:
-            raise ValueError(f"chunk({chunks}): {self.shape[0]} rows cannot be shared equally")
-        rows = self.shape[0] // chunks
-        return [self._view(start, rows) for start in range(0, self.shape[0], rows)]
+        chunks, n_rows = whole("chunk: chunks", chunks), self.shape[0]
+        if chunks < 1 or n_rows % chunks:
+            raise ValueError(f"chunk({chunks}): {n_rows} rows cannot be split equally; give a divisor of {n_rows}")
+        rows = n_rows // chunks
+        return [self._view(start, rows) for start in range(0, n_rows, rows)]
 
     def _view(self, start: int, rows: int) -> "Tensor":
         if rows < 1 or start < 0 or start + rows > self.shape[0]:
-            raise IndexError(f"rows {start} to {start + rows - 1} of a tensor of shape {self.shape} do not exist")
+            raise IndexError(f"rows {start} to {start + rows - 1} do not exist; the rows are 0 to {self.shape[0] - 1}")
         if any(count > 1 and layout in (COLUMNS, COPIES) for layout, count in self.dp.splits()):
-            raise ValueError(f"a tensor split as {self.dp} has no views of rows; split it by rows alone")
+            raise ValueError(f"a tensor with layout {self.dp} has no views of rows; use a layout that splits rows only")
         block = self.shape[0] // len(self.shards)
         first, skipped = divmod(start, block)
         if skipped + rows > block and (skipped or rows % block):
@@ -163,11 +163,11 @@ class Tensor(TensorMath):
                 f"take rows of one block, or whole blocks"
             )
         row_bytes = self.shards[0].nbytes // block
-        at, nbytes = skipped * row_bytes, min(rows, block) * row_bytes
+        offset, nbytes = skipped * row_bytes, min(rows, block) * row_bytes
         shards = self.shards[first : first - (-rows // block)]
         view = copy(self)
         view.shape, view.shard_shape = (rows, *self.shape[1:]), (min(rows, block), *self.shape[1:])
-        view.shards = [Segment(each.va + at, nbytes, each.pa + at, nbytes) for each in shards]
+        view.shards = [Segment(each.va + offset, nbytes, each.pa + offset, nbytes) for each in shards]
         view.dp = self.dp.part(len(shards))
         return view
 
@@ -187,14 +187,14 @@ class TensorList(TensorBase):
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         if not tensors:
-            raise ValueError("a list of tensors is empty; give one for each rank of the group")
+            raise ValueError("a list of tensors is empty; give one tensor per rank of the group")
         first = tensors[0]
         for number, other in enumerate(tensors):
             kinds = ((each.shape, str(each.dtype), each.dp.places(), each.dp.blocks()) for each in (first, other))
             if len({repr(kind) for kind in kinds}) > 1:
                 raise ValueError(
-                    f"tensors of a list have one shape, type and layout; "
-                    f"number 0 is {first!r}, number {number} {other!r}"
+                    f"tensors of a list must have one shape, type and layout; "
+                    f"tensor 0 is {first!r}, tensor {number} is {other!r}"
                 )
         self.tensors = list(tensors)
         self.shape = (len(tensors), *first.shape)
@@ -215,23 +215,23 @@ class TensorList(TensorBase):
 
 
 def device_tensor(name: str, tensor: Any) -> Any:
-    """Return ``tensor`` if it lies on the device. ``name``: name of the call, for the message.
+    """Return ``tensor`` if it lies on the device. ``name``: name of the call, for the error message.
 
     Raises:
         TypeError: for anything else.
     """
     if not isinstance(tensor, TensorBase):
         kind = type(tensor).__name__
-        raise TypeError(f"{name} takes tensors of the device, not a {kind}; give what torch.zeros returns")
+        raise TypeError(f"{name} takes tensors of the device, not a {kind}; give a tensor of torch.zeros")
     return tensor
 
 
 def as_one(name: str, tensor: Any) -> Any:
-    """Return the source or result of a collective: a list of tensors as a :class:`TensorList`, a tensor or None as is.
+    """Return the source or result of a collective: a list as a :class:`TensorList`, a tensor or None unchanged.
 
     Raises:
         TypeError: for anything else.
-        ValueError: for a list whose tensors differ, or an empty one.
+        ValueError: for an empty list, or a list whose tensors differ.
     """
     for each in tensor if isinstance(tensor, list | tuple) else () if tensor is None else (tensor,):
         device_tensor(name, each)

@@ -30,7 +30,7 @@ class BlockStrides(NamedTuple):
     cube_bytes: int
     pe_bytes: int
 
-    def of(self, ptr: Pointer, tl: "TL") -> Pointer:
+    def address(self, ptr: Pointer, tl: "TL") -> Pointer:
         """Return the address of the block of the kernel's PE; ``ptr``: address of the tensor."""
         return ptr + (tl.program_id(1) * self.cube_bytes + tl.program_id(0) * self.pe_bytes)
 
@@ -38,11 +38,11 @@ class BlockStrides(NamedTuple):
 def elementwise(
     function: Callable[..., TensorHandle], blocks: Sequence[BlockStrides], n_elem: int, *ptrs_and_tl: Any
 ) -> None:
-    """Compute ``function(tl, *values)`` on blocks of ``n_elem`` elements. The last address is the result's."""
+    """Compute ``function(tl, *values)`` on blocks of ``n_elem`` elements. The last address is of the result."""
     *ptrs, tl = ptrs_and_tl
-    *sources, target = [each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True)]
-    most = PIECE_BYTES // max(each.dtype.itemsize for each in (*sources, target))
-    pieces = [(first, (min(most, n_elem - first),)) for first in range(0, n_elem, most)]
+    *sources, target = [each.address(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True)]
+    piece_elems = PIECE_BYTES // max(each.dtype.itemsize for each in (*sources, target))
+    pieces = [(first, (min(piece_elems, n_elem - first),)) for first in range(0, n_elem, piece_elems)]
     for first, values in _read_ahead(pieces, sources, tl):
         tl.store_async(target + first * target.dtype.itemsize, function(tl, *values))
 
@@ -56,11 +56,11 @@ def by_rows(
     which ``function`` gets as its last argument.
     """
     source_ptr, *row_ptrs, target_ptr, tl = ptrs_and_tl
-    source, target = blocks[0].of(source_ptr, tl), blocks[-1].of(target_ptr, tl)
+    source, target = blocks[0].address(source_ptr, tl), blocks[-1].address(target_ptr, tl)
     rows, columns = shape
     row = [tl.load(ptr, columns) for ptr in row_ptrs]
-    most = max(PIECE_BYTES // (columns * source.dtype.itemsize), 1)
-    pieces = [(first * columns, (min(most, rows - first), columns)) for first in range(0, rows, most)]
+    piece_rows = max(PIECE_BYTES // (columns * source.dtype.itemsize), 1)
+    pieces = [(first * columns, (min(piece_rows, rows - first), columns)) for first in range(0, rows, piece_rows)]
     for first, (values,) in _read_ahead(pieces, [source], tl):
         tl.store_async(target + first * target.dtype.itemsize, function(tl, values, *row))
 
@@ -75,21 +75,21 @@ def softmax(tl: "TL", values: TensorHandle) -> TensorHandle:
 def matmul(blocks: Sequence[BlockStrides], shape: tuple[int, int, int], *ptrs_and_tl: Any) -> None:
     """Multiply the PE's blocks of two matrices; the addresses of both and of the result come before ``tl``."""
     *ptrs, tl = ptrs_and_tl
-    a, b, c = (each.of(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
+    a, b, c = (each.address(ptr, tl) for each, ptr in zip(blocks, ptrs, strict=True))
     tl.gemm(a, b, c, shape)
 
 
 def copy(copies: Mapping[Place, Sequence[CopyRange]], source: Pointer, target: Pointer, tl: "TL") -> None:
     """Carry out the copies listed for the PE: from any blocks of ``source`` to its block of ``target``."""
     itemsize = source.dtype.itemsize
-    most = PIECE_BYTES // itemsize * itemsize
-    cut = [
-        CopyRange(begin + skipped, end + skipped, min(most, nbytes - skipped))
+    piece_bytes = PIECE_BYTES // itemsize * itemsize
+    ranges = [
+        CopyRange(begin + skipped, end + skipped, min(piece_bytes, nbytes - skipped))
         for begin, end, nbytes in copies[tl.program_id(1), tl.program_id(0)]
-        for skipped in range(0, nbytes, most)
+        for skipped in range(0, nbytes, piece_bytes)
     ]
-    pieces = [(each.begin // itemsize, (each.nbytes // itemsize,)) for each in cut]
-    for each, (_, (values,)) in zip(cut, _read_ahead(pieces, [source], tl), strict=True):
+    pieces = [(each.begin // itemsize, (each.nbytes // itemsize,)) for each in ranges]
+    for each, (_, (values,)) in zip(ranges, _read_ahead(pieces, [source], tl), strict=True):
         tl.store_async(target + each.end, values)
 
 

@@ -1,7 +1,7 @@
 """Operations of tensors: each launches a kernel on the PEs that hold the tensors, and waits in simulated time.
 
 The kernels compute with words of ``tl`` (:mod:`sipsim.core.arithmetic`). The result is a new tensor with the layout of
-the operands (of a product: :func:`product_layout`); its allocation takes no simulated time, as ``torch.empty``.
+the operands, or for a product of :func:`product_layout`. Its allocation takes no simulated time, as ``torch.empty``.
 """
 
 import math
@@ -34,8 +34,8 @@ def product_layout(a: DPPolicy, b: DPPolicy) -> DPPolicy:
     """
     if (a.num_cubes, a.num_pes) != (b.num_cubes, b.num_pes):
         raise ValueError(
-            f"a @ b: a lies on {a.num_cubes} cubes of {a.num_pes} PEs and b on {b.num_cubes} of {b.num_pes}; "
-            f"give both the same num_cubes and num_pes, and replicate what all PEs need"
+            f"a @ b: a has num_cubes={a.num_cubes}, num_pes={a.num_pes}, b has num_cubes={b.num_cubes}, "
+            f"num_pes={b.num_pes}; give both the same num_cubes and num_pes, and replicate an operand that all PEs need"
         )
     levels = zip(("cube", "pe"), a.splits(), b.splits(), strict=True)
     cube, pe = (_level(name, of_a, of_b) for name, (of_a, _), (of_b, _) in levels)
@@ -43,13 +43,13 @@ def product_layout(a: DPPolicy, b: DPPolicy) -> DPPolicy:
 
 
 def _level(name: str, a: str, b: str) -> str:
-    found = {(ROWS, COPIES): ROWS, (COPIES, COLUMNS): COLUMNS, (COPIES, COPIES): COPIES}.get((a, b))
-    if found is None:
+    layout = {(ROWS, COPIES): ROWS, (COPIES, COLUMNS): COLUMNS, (COPIES, COPIES): COPIES}.get((a, b))
+    if layout is None:
         raise ValueError(
-            f"a @ b: with {name}={a!r} of a and {name}={b!r} of b no {name} has all that its part of the result needs; "
-            f"allowed: row_wise and replicate, replicate and column_wise, or replicate twice"
+            f"a @ b: with {name}={a!r} of a and {name}={b!r} of b no {name} has all elements for its part; "
+            f"allowed for a and b: row_wise and replicate, replicate and column_wise, or replicate and replicate"
         )
-    return found
+    return layout
 
 
 def row_copies(
@@ -57,24 +57,24 @@ def row_copies(
 ) -> dict[Place, list[CopyRange]]:
     """Return, for each PE of the target, the copies that fill its rows from the source; adjacent rows are one copy.
 
-    ``rows``: source row of each target row, in order. Both layouts split columns alike.
+    ``rows``: source row of each target row, in order. Both layouts must split the columns equally.
     """
     of_source, of_target = source.block_shape(shape), target.block_shape((len(rows), *shape[1:]))
     nbytes = prod(of_source[1:]) * itemsize
-    here, there = (blocks_of(dp, nbytes * block[0]) for dp, block in ((source, of_source), (target, of_target)))
+    read, written = (blocks_of(dp, nbytes * block[0]) for dp, block in ((source, of_source), (target, of_target)))
     copies: dict[Place, list[CopyRange]] = {}
     for cube, pe in product(range(target.num_cubes), range(target.num_pes)):
-        first, mine = _part(target, cube, pe) * of_target[0], copies.setdefault((cube, pe), [])
-        end = cube * there.cube_bytes + pe * there.pe_bytes
+        first, ranges = _part(target, cube, pe) * of_target[0], copies.setdefault((cube, pe), [])
+        end = cube * written.cube_bytes + pe * written.pe_bytes
         for row in rows[first : first + of_target[0]]:
             part, within = divmod(row, of_source[0])
             at_cube, at_pe = _place(source, part, cube, pe)
-            begin = at_cube * here.cube_bytes + at_pe * here.pe_bytes + within * nbytes
-            last = mine[-1] if mine else None
+            begin = at_cube * read.cube_bytes + at_pe * read.pe_bytes + within * nbytes
+            last = ranges[-1] if ranges else None
             if last is not None and within and last.begin + last.nbytes == begin:
-                mine[-1] = last._replace(nbytes=last.nbytes + nbytes)
+                ranges[-1] = last._replace(nbytes=last.nbytes + nbytes)
             else:
-                mine.append(CopyRange(begin, end, nbytes))
+                ranges.append(CopyRange(begin, end, nbytes))
             end += nbytes
     return copies
 
@@ -99,7 +99,7 @@ Kernel = Callable[..., None]
 
 
 class Device(Protocol):
-    """The SIP on which tensors lie."""
+    """Interface of the SIP on which tensors lie."""
 
     def empty(self, *shape: Any, dtype: object, dp: DPPolicy | None) -> Any:
         """Allocate a tensor on this SIP."""
@@ -179,7 +179,7 @@ class TensorMath(TensorBase):
         """
         self._check_floats("softmax")
         if dim not in (-1, len(self.shape) - 1):
-            raise ValueError(f"softmax along dim={dim} is not available; along the last dimension it is")
+            raise ValueError(f"softmax(dim={dim}) is not available; give dim=-1, the last dimension")
         return self._by_rows("softmax", kernels.softmax)
 
     def to(self: T, dtype: object) -> T:
@@ -233,7 +233,7 @@ class TensorMath(TensorBase):
 
     def _by_rows(self: T, name: str, function: Callable[..., Any], *rows: T) -> T:
         if self.dp.parts(ROWS if len(self.shape) == 1 else COLUMNS) > 1:
-            raise ValueError(f"{name} of {_text(self)} goes along what the layout splits; use another DPPolicy")
+            raise ValueError(f"{name} needs whole rows, which {_text(self)} splits; use another DPPolicy")
         result, columns = self._new(self.shape, self.dp), self.shard_shape[-1]
         shape = math.prod(self.shard_shape) // columns, columns
         _launch(name, partial(kernels.by_rows, function, _blocks((self, result)), shape), (self, *rows, result))
@@ -246,7 +246,7 @@ class TensorMath(TensorBase):
     def _layout_of_rows(self, rows: list[int], is_one: bool) -> DPPolicy:
         """Return the layout of selected rows: the tensor's, with rows replicated if their number cannot be split."""
         if is_one and self.dp.parts(COLUMNS) > 1:
-            raise ValueError(f"one row of {_text(self)}, whose columns are split; take tensor[{rows[0]}:{rows[0] + 1}]")
+            raise ValueError(f"the columns of {_text(self)} are split; write tensor[{rows[0]}:{rows[0] + 1}]")
         if not is_one and len(rows) % self.dp.parts(ROWS) == 0:
             return self.dp
         cube, pe = (COPIES if each == ROWS else each for each in (self.dp.cube, self.dp.pe))
@@ -275,16 +275,16 @@ def _launch(name: str, kernel: Kernel, tensors: tuple[TensorMath, ...]) -> None:
 
 def _check_whole(tensor: TensorMath) -> None:
     if isinstance(tensor.dp, PartLayout):
-        raise TypeError(f"{tensor!r} has no operations; copy_ it into a tensor that is no view")
+        raise TypeError(f"{tensor!r} is a view, which has no operations; copy_ it into a tensor of torch.zeros")
 
 
 def _check_type(name: str, a: TensorMath, b: object) -> None:
     if not isinstance(b, TensorMath):
-        raise TypeError(f"a {name} b takes a tensor of the device, not {type(b).__name__}; copy_ it into one")
+        raise TypeError(f"a {name} b takes device tensors, not {type(b).__name__}; copy_ the values into a tensor")
     for each in (a, b):
         _check_whole(each)
     if a.dtype is not b.dtype:
-        raise TypeError(f"a {name} b takes one type, not {a.dtype} and {b.dtype}; write b.to('{a.dtype}')")
+        raise TypeError(f"a {name} b takes tensors of one type, not {a.dtype} and {b.dtype}; write b.to('{a.dtype}')")
 
 
 def _number(name: str, value: object, dtype: DType) -> Number:
@@ -308,10 +308,10 @@ def _rows_of(index: object, count: int) -> list[int]:
             raise TypeError(f"tensor[{index!r}]: give a row, a slice of rows, or a list of rows")
         rows = [operator.index(each) for each in given]
     if not rows:
-        raise IndexError(f"tensor[{index!r}] has no row; a tensor has at least one")
+        raise IndexError(f"tensor[{index!r}] selects no row; select at least one row")
     for row in rows:
         if not -count <= row < count:
-            raise IndexError(f"tensor[{index!r}]: row {row} does not exist; there are {count}")
+            raise IndexError(f"tensor[{index!r}]: row {row} does not exist; the rows are 0 to {count - 1}")
     return [row % count for row in rows]
 
 

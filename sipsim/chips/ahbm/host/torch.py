@@ -23,8 +23,8 @@ from sipsim.core.task import NOT_PLAIN, makes_generator, reason_not_callable
 class Torch:
     """``torch`` of one rank. Factories such as ``zeros`` make device tensors; ``from_numpy`` makes host tensors.
 
-    ``recorded_io_dir``: directory for the collectives' data, empty for none. ``bridge``: connects the host program to
-    the simulation; a greenlet bridge by default.
+    ``recorded_io_dir``: directory for files of the collectives' data, or empty to write none. ``bridge``: connects the
+    host program to the simulation; a greenlet bridge by default.
     """
 
     float16 = DTYPES["f16"]
@@ -49,7 +49,8 @@ class Torch:
         def __getattr__(self, name: str) -> NoReturn:
             types = {str(each): long for long, each in vars(Torch).items() if isinstance(each, DType)}
             near = types.get(name) or nearest(name, dir(Torch))
-            raise AttributeError(f"torch has no {name!r} here" + (f"; did you mean torch.{near}?" if near else ""))
+            hint = f"did you mean torch.{near}?" if near else "dir(torch) lists the names"
+            raise AttributeError(f"the simulator's torch has no {name!r}; {hint}")
 
     @host_call
     def zeros(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
@@ -65,9 +66,9 @@ class Torch:
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
         system = self._sip.plan.system
         if policy.num_cubes > system.n_cubes:
-            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.describe_sip()}")
+            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.describe_sip()}; give fewer")
         if policy.num_pes > system.n_pes:
-            raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs")
+            raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs; give fewer")
         return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy, self)
 
     empty = zeros
@@ -89,10 +90,10 @@ class Torch:
         Raises:
             TypeError: when ``array`` is not an array of numbers.
         """
-        found = np.asarray(array)
-        if found.dtype.kind in NO_NUMBERS:
+        values = np.asarray(array)
+        if values.dtype.kind in NO_NUMBERS:
             raise TypeError(f"from_numpy({array!r}): give an array of numbers")
-        return HostTensor(found)
+        return HostTensor(values)
 
     @host_call
     def launch(
@@ -105,10 +106,10 @@ class Torch:
     ) -> Work | None:
         """Run ``kernel(*args, tl)`` on PEs of this SIP, and wait for its end.
 
-        The kernel runs on each PE of ``pes`` on each cube of ``cubes``, numbered from 0. Without ``cubes``: on all
-        cubes; without ``pes``: on the lead PE; without both: on every wired PE (ADR-0023 D10). Tensors among ``args``
-        become typed addresses. A launch waits for earlier launches that share a PE with it, and overlaps with all
-        others. With ``async_op`` the call returns the :class:`Work` at once.
+        The kernel runs on each PE of ``pes`` on each cube of ``cubes``, numbered from 0. If ``cubes`` is None, these
+        are all cubes; if ``pes`` is None, the lead PE; if both are None, every wired PE (ADR-0023 D10). Tensors among
+        ``args`` become typed addresses. A launch waits for earlier launches that share a PE with it, and overlaps
+        with other launches. With ``async_op`` the call returns the :class:`Work` at once.
 
         Raises:
             TypeError: for a kernel that is not a plain function, or a host tensor among ``args``.
@@ -121,7 +122,7 @@ class Torch:
         if problem := reason_not_callable(kernel, len(args) + 1):
             raise TypeError(f"torch.launch: {problem}, the {len(args)} that are given and tl")
         if any(isinstance(arg, HostTensor) for arg in args):
-            raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
+            raise TypeError("torch.launch: a host tensor has no address; copy_ it into a tensor of torch.zeros")
         places = select_pes(self._sip.plan, self._sip.sip, cubes, pes)
         work = Work(self.kernels, kernel.__name__, "a launched kernel")
         self.kernels.launch(work, kernel, args, places)

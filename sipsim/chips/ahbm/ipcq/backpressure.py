@@ -22,7 +22,7 @@ these begins after a wait of
 
 (:meth:`Backpressure.crossing_ps`). If P < 2 * (W - c), polling is always faster on average. A loop with a
 constant short interval is always faster too: only a loop that backs off has a crossover.
-**Limits**: a read does not delay other accesses to the TCM; a sleeping kernel is woken only by the event it awaits.
+**Limits**: a read does not delay other accesses to the TCM; only the awaited event wakes a sleeping kernel.
 """
 
 from sipsim.config.schema import IpcqKnobs, PeCpu

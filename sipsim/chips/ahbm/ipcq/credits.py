@@ -3,7 +3,7 @@
 The modes differ in when the credit arrives and how long ``recv`` blocks, never in data:
 
 * ``fast_path`` (ADR-0023 D9): the credit has a dedicated wire; ``recv`` blocks for the latency of the whole path.
-* ``fabric`` (ADR-0023, open question on credit bandwidth): the credit is sent over the fabric as a frame; ``recv``
+* ``fabric`` (ADR-0023, open question about credit bandwidth): the credit is sent over the fabric as a frame; ``recv``
   blocks until the frame has left the PE.
 * ``piggyback`` (D23): the credit leaves with the next message to that PE, or alone after a wait; no ``recv`` blocks.
 * ``auto``: one mode per queue pair. ``fast_path`` if the credit stays in one SIP or crosses only die-to-die links
@@ -52,7 +52,7 @@ class CreditReturn:
         return () if waiting is None else tuple(waiting.values())
 
     def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
-        """Hold a credit for the next message. The newest credit of a ring replaces and includes older credits."""
+        """Hold a credit for the next message. The newest credit of a ring replaces older credits, which it includes."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:

@@ -24,7 +24,7 @@ class Generation:
     ``algorithm``: the entry of ``ccl.yaml`` that wires the PEs, for error messages; empty for a group's generation.
 
     ``queues``: queue pairs by short name. ``by_peer_rx``: sending queue pairs by base address of the peer's ring.
-    ``receive_directions``: short names of the receiving ones. ``last_polled_dir``: the direction that served the last
+    ``receive_directions``: short names of the receiving pairs. ``last_polled_dir``: the direction that served the last
     receive without a direction. ``is_closed``: only credits for messages that this PE has sent may still arrive.
     """
 
@@ -69,7 +69,7 @@ class Generation:
             usable = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
             installed = ", ".join(sorted(usable))
             where = f" in generation {self.number}" if self.number else ""
-            by = f"; algorithms.{self._algorithm} wires them, by topology or neighbors()" if self._algorithm else ""
+            by = f"; algorithms.{self._algorithm} sets directions by topology or neighbors()" if self._algorithm else ""
             what = "" if queue is None else " for sending" if sending else " for receiving"
             raise IpcqInvalidDirection(
                 f"direction {direction!r} is not installed{what}; installed{where}: {installed or 'none'}{by}",
@@ -102,9 +102,9 @@ class Generation:
             IpcqInUse: as :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
         """
         for queue in self.queues.values():
-            held = len(queue.messages) + len(queue.in_use)
-            if held:
-                what = f"its ring holds {held} message{'s' if held > 1 else ''} that the kernel has not released"
+            unreleased = len(queue.messages) + len(queue.in_use)
+            if unreleased:
+                what = f"its ring holds {unreleased} message{'s' * (unreleased > 1)} that the kernel has not released"
             elif queue.posted or (any_receive_waits and queue.can_receive):
                 what = "a receive is posted"
             elif queue.sends:
@@ -113,11 +113,11 @@ class Generation:
                 continue
             sip, cube, pe = place
             where = f"queue pair {queue.direction} of rank {sip} cube {cube} PE {pe}"
-            text = f"{where} is closed while {what}; receive and wait for all messages first"
+            text = f"{where} is closed while {what}; first receive all messages and wait for all sends"
             raise IpcqInUse(text, cube=cube, pe=pe, direction=queue.direction)
 
     def awaits_credits(self) -> bool:
-        """Return whether credits for sent messages are still in flight."""
+        """Return whether credits for sent messages are still to arrive."""
         return any(queue.my_head != queue.peer_tail_cache for queue in self.queues.values())
 
 
@@ -154,7 +154,7 @@ class ClosedGenerations:
 
 
 class Generations:
-    """Generations of the PE at ``place``. ``live``: generations by number, including closed ones that await credits.
+    """Generations of the PE at ``place``. ``live``: generations by number, also closed generations that await credits.
 
     ``queues``: queue pairs of all live generations by full name. ``closed``: generations that the PE's SIP has closed.
     """
@@ -172,11 +172,11 @@ class Generations:
         Raises:
             InvariantViolation: if the generation is closed or not installed.
         """
-        found = self.live.get(number)
-        if found is None or found.is_closed:
-            state = "is closed" if found is not None or number in self._closed else "is not installed"
+        generation = self.live.get(number)
+        if generation is None or generation.is_closed:
+            state = "is closed" if generation is not None or number in self._closed else "is not installed"
             raise violation(self._place, f"{what} generation {number}, which {state} at {self._place}")
-        return found
+        return generation
 
     def install(self, generation: Generation) -> list[Message]:
         """Add a generation. Return the messages that have arrived for it early, in order.
@@ -214,16 +214,16 @@ class Generations:
         Raises:
             IpcqInUse: if a message was not received.
         """
-        here = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
+        received = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
         queues = self.queues.values()
         sent = ((each.peer.place, self._place, each.direction, each.my_head - each.peer_tail_cache) for each in queues)
-        for receiver, sender, direction, messages in (*here, *sent):
+        for receiver, sender, direction, messages in (*received, *sent):
             if messages:
                 reader, writer = (f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in (receiver, sender))
                 many = "a message" if messages == 1 else f"{messages} messages"
                 text = f"a row starts while {reader} has not received {many} that {writer} has sent {direction}"
                 _, cube, pe = self._place
-                raise IpcqInUse(f"{text}; receive all messages before it", cube=cube, pe=pe, direction=direction)
+                raise IpcqInUse(f"{text}; receive all messages before", cube=cube, pe=pe, direction=direction)
 
     def continue_from(self, previous: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
         """Take over the pointers of the previous row's queue pairs; yield each queue pair with its predecessor.
@@ -231,12 +231,12 @@ class Generations:
         Raises:
             InvariantViolation: for a predecessor that is not idle, or that the plan does not contain.
         """
-        for name, old in previous.queues.items():
+        for name, before in previous.queues.items():
             queue = self.queues.get(name)
-            if queue is None or not old.is_idle:
+            if queue is None or not before.is_idle:
                 raise violation(self._place, f"queue pair {name} is in use at a row start", name)
-            queue.continue_from(old)
-            yield queue, old
+            queue.continue_from(before)
+            yield queue, before
 
     def unread(self) -> Iterator[Unread]:
         """Yield counts of unreceived messages: per ring, then per sender for generations that are not installed."""

@@ -50,7 +50,7 @@ class InvariantChecker:
         )
         counts.sent += 1
         self._check(
-            queue.my_head == counts.sent, "I2", place, queue, f"my_head is {queue.my_head}, {counts.sent} were sent"
+            queue.my_head == counts.sent, "I2", place, queue, f"my_head is {queue.my_head} after {counts.sent} sends"
         )
         ahead = queue.my_head - queue.peer_tail_cache
         self._check(ahead <= queue.peer.n_slots, "I1", place, queue, f"{ahead} messages in {queue.peer.n_slots} slots")
@@ -73,7 +73,7 @@ class InvariantChecker:
         counts.arrived += 1
         head = queue.peer_head_cache
         self._check(
-            head == counts.arrived, "I2", place, queue, f"peer_head_cache is {head}, {counts.arrived} have arrived"
+            head == counts.arrived, "I2", place, queue, f"peer_head_cache is {head} after {counts.arrived} arrivals"
         )
         held = counts.arrived - counts.freed
         self._check(held <= queue.n_slots, "I1", place, queue, f"{held} messages in {queue.n_slots} slots")
@@ -85,14 +85,14 @@ class InvariantChecker:
             message.sent_ps < now_ps, "I5", place, queue, f"sent at {message.sent_ps} ps, arrived at {now_ps} ps"
         )
         is_written = self._memory.read(slot_pa, len(message.data)) == message.data
-        self._check(is_written, "I6", place, queue, f"message {message.sender_seq} is announced and not in its slot")
+        self._check(is_written, "I6", place, queue, f"message {message.sender_seq} arrived and is not in its slot")
         counts.slots[message.sender_seq] = crc32(message.data)
 
     def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
         """Check, before ``taken`` is incremented, that a receive took the next message unchanged."""
         counts = self._of(place, queue)
         number = counts.taken
-        self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken and has not arrived")
+        self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken before it arrived")
         checksum = counts.slots[number]
         self._check(queue.taken == number, "I2", place, queue, f"taken is {queue.taken}, message {number} is next")
         self._check(checksum == crc32(data), "I7", place, queue, f"message {number} changed in its slot")
@@ -103,9 +103,7 @@ class InvariantChecker:
         counts, number = self._of(place, queue), taken.seq
         checksum = counts.slots.pop(number, None)
         is_there = unread or checksum == crc32(self._memory.read(taken.slot_pa, taken.nbytes))
-        self._check(
-            is_there, "I7", place, queue, f"message {number} was read from its slot after that was written again"
-        )
+        self._check(is_there, "I7", place, queue, f"message {number} was read from its slot after a write to the slot")
         counts.read.add(number)
 
     def freed(self, place: Place, queue: QueuePair) -> None:
@@ -113,7 +111,7 @@ class InvariantChecker:
         counts = self._of(place, queue)
         counts.freed += 1
         self._check(
-            queue.my_tail == counts.freed, "I2", place, queue, f"my_tail is {queue.my_tail}, {counts.freed} were freed"
+            queue.my_tail == counts.freed, "I2", place, queue, f"my_tail is {queue.my_tail} after {counts.freed} frees"
         )
         self._check(counts.freed <= counts.taken, "I1", place, queue, "a slot was freed before its message was taken")
         number = counts.freed - 1

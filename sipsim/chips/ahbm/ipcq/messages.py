@@ -57,7 +57,7 @@ FETCH, PASS = "slot fetch", "slot pass"
 
 class TakenSlot:
     """Slot whose message, number ``seq`` of its direction, a receive has taken. ``read_ps``: end of span ``read_by``,
-    which reads the bytes; None while unknown. ``handle``: name of the handle that refers to it, empty once read.
+    which reads the bytes; None while unknown. ``handle``: name of its handle, empty once read.
     """
 
     __slots__ = ("direction", "handle", "nbytes", "read_by", "read_ps", "seq", "slot_pa")
@@ -91,10 +91,10 @@ class IpcqEndpoint(NamedTuple):
 
 
 class IpcqInitEntry(NamedTuple):
-    """Configuration of one queue pair: one direction of one PE (ADR-0023 D12).
+    """Configuration of one queue pair, which is one direction of one PE (ADR-0023 D12).
 
-    ``can_send`` is false for a receive-only direction, ``can_receive`` for a send-only one. ``credit_ps``: latency in
-    ps of a returned credit. ``credit_mode``: return mode of the credits (:mod:`sipsim.chips.ahbm.ipcq.credits`).
+    ``can_send`` is false for receive-only directions, ``can_receive`` for send-only directions. ``credit_ps``: latency
+    of a returned credit, in ps. ``credit_mode``: return mode of the credits (:mod:`sipsim.chips.ahbm.ipcq.credits`).
     """
 
     direction: str
@@ -148,7 +148,7 @@ class Message(Frame, tag=0):
     """Message for PE ``pe`` of cube ``cube``: data and address of the write, and the new head pointer (ADR-0023 D9,
     D12: IpcqDmaToken).
 
-    ``credits``: credits that it carries under ``piggyback``. ``sent_ps`` is for checks and spans, not for timing.
+    ``credits``: carried credits under ``piggyback``. ``sent_ps`` is for checks and spans, not for timing.
     ``span``: number of the send's span on its SIP. ``src_direction``, ``generation``: queue pair of the sender.
     ``call``: text of the sending kernel's collective call, empty if there is none. ``crc``: checksum for the second
     pass (:func:`sipsim.records.replay.message_crc`); 0 without a second pass.

@@ -136,8 +136,8 @@ class PeIpcq(CommandEngine):
             IpcqInUse: if a ring holds a message that is not received and released, or a send or receive waits.
             InvariantViolation: if the generation is not installed on this PE.
         """
-        found = self.generations.get(generation, "cannot close")
-        found.check_idle(self.place, any_receive_waits=found is self._in_use and bool(self._any_receivers))
+        closing = self.generations.get(generation, "cannot close")
+        closing.check_idle(self.place, any_receive_waits=closing is self._in_use and bool(self._any_receivers))
 
     def close(self, generation: int) -> None:
         """Close the queue pairs of a generation; they still accept credits for messages that they sent.
@@ -154,7 +154,7 @@ class PeIpcq(CommandEngine):
             self._forget(closed)
 
     def accepts(self, command: type) -> tuple[Issue, Take]:
-        """Return issue and execution of a command type. A receive may be posted while it is still being issued."""
+        """Return the issue and take functions of a command type. A receive may be posted during its issue."""
         if command is IpcqSend:
             return self._issue_send, self.send
         if command is IpcqRecv:
@@ -194,8 +194,8 @@ class PeIpcq(CommandEngine):
         queue = self.queue(direction, sending=True)
         if nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
-                f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
-                f"send it in chunks, or raise slot_size",
+                f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size} bytes; "
+                f"split the message, or raise slot_size",
                 direction=direction,
             )
         if not queue.sends and not queue.is_full:
@@ -246,9 +246,9 @@ class PeIpcq(CommandEngine):
 
     def _post_any(self, receiving: Receiving) -> None:
         if not self._in_use.receive_directions:
-            raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
+            raise IpcqInvalidDirection("recv without a direction: no direction is installed for receiving")
         receiving.reason = Waiting(
-            "recv", tuple([self.queues[way].direction for way in self._in_use.receive_directions])
+            "recv", tuple([self.queues[name].direction for name in self._in_use.receive_directions])
         )
         self._any_receivers.append(receiving)
         if len(self._any_receivers) > 1:
@@ -272,13 +272,13 @@ class PeIpcq(CommandEngine):
             raise violation(
                 self.place,
                 f"I2: message {message.sender_seq} arrived in direction {queue.direction} of {self.place} "
-                f"when {queue.peer_head_cache} was next",
+                f"when message {queue.peer_head_cache} was next",
                 queue.direction,
             )
         self._memory.write(message.dst_addr, message.data)
         if self._recorder.feed is not None:
-            seq, way, ends = message.sender_seq, message.src_direction, (message.sender, self.place)
-            self._recorder.feed.arrived(message.dst_addr, seq, way, message.data, message.crc, *ends)
+            seq, direction, ends = message.sender_seq, message.src_direction, (message.sender, self.place)
+            self._recorder.feed.arrived(message.dst_addr, seq, direction, message.data, message.crc, *ends)
         queue.messages[message.sender_seq] = message
         queue.peer_head_cache = message.sender_seq + 1
         if self._checker is not None:
@@ -298,7 +298,7 @@ class PeIpcq(CommandEngine):
             raise violation(
                 self.place,
                 f"a credit for ring {credit.dst_rx_base_pa:#x}{origin_of(credit)} arrived at {self.place}, "
-                f"which sends to no such ring",
+                f"which does not send to this ring",
                 credit.src_direction if credit.generation else "",
             )
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
@@ -323,8 +323,8 @@ class PeIpcq(CommandEngine):
             InvariantViolation: if ``before`` is not idle, or has queue pairs that the plan does not contain.
         """
         now_ps = self._engine.now_ps
-        for queue, was in self.generations.continue_from(before.generations):
-            if queue.peer_tail_cache > was.peer_tail_cache:
+        for queue, previous in self.generations.continue_from(before.generations):
+            if queue.peer_tail_cache > previous.peer_tail_cache:
                 # This span frees the slots for the first messages of the row.
                 self._span(self.name, "credit", now_ps, now_ps, cause, queue.direction, queue.peer_tail_cache)
             if self._checker is not None:
@@ -423,8 +423,8 @@ class PeIpcq(CommandEngine):
         self._free_slots(sending, read, passed_ps)
 
     def _trace(self, what: str, now_ps: Ps, queue: QueuePair, nbytes: int, command: Sending | Receiving) -> TraceLine:
-        done = *self.place, now_ps, what, queue.direction, nbytes
-        return TraceLine(*done, self._pe.run, command.start_ps, queue.peer_name, command.phase)
+        ended = *self.place, now_ps, what, queue.direction, nbytes
+        return TraceLine(*ended, self._pe.run, command.start_ps, queue.peer_name, command.phase)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:
         queue.sender_wakes = False
@@ -496,7 +496,7 @@ class PeIpcq(CommandEngine):
         return True
 
     def _is_timed_ahead(self, receiving: Receiving) -> bool:
-        """Return whether a receive can be served now even while it is being issued: if only its credit takes time."""
+        """Return whether a receive can be served now, even during its issue, because only its credit takes time."""
         is_copied = receiving.command.copy_to is not None or self._latch is not None
         return not is_copied or receiving.start_ps <= self._engine.now_ps
 
@@ -506,7 +506,7 @@ class PeIpcq(CommandEngine):
         self._deliver(queue, cause)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
-        """Call ``serve`` when a wait sees the event of now. ``begin``: start of the wait, now or later, and cause."""
+        """Call ``serve`` when a wait sees an event that happens now. ``begin``: start of the wait, and its cause."""
         now_ps, (since_ps, command) = self._engine.now_ps, begin
         seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
         if seen_ps <= now_ps:
@@ -627,10 +627,10 @@ class PeIpcq(CommandEngine):
             NO_ADDRESS if copy_to is None else copy_to.address,
         )
         facts = direction, received.consumer_seq - 1, receiving.cause
-        made = result if receiving.error is None else None
-        ended = self._recorder.end_operation
-        span = ended(self.name, "recv", receiving.freed_ps, receiving.freed_by, facts, record, made, trace=trace)
-        del result, command, made
+        values = result if receiving.error is None else None
+        end = self._recorder.end_operation
+        span = end(self.name, "recv", receiving.freed_ps, receiving.freed_by, facts, record, values, trace=trace)
+        del result, command, values
         receiving.command = None
         self._release(receiving, span, "recv", now_ps)
 
@@ -642,7 +642,7 @@ class PeIpcq(CommandEngine):
         unread: bool = False,
         read_ps: Ps | None = None,
     ) -> None:
-        """Release a slot, because of span ``cause``, that is read at ``read_ps`` (None: now) or, if ``unread``, never.
+        """Release a slot, because of span ``cause``, that is read at ``read_ps``, by default now; never if ``unread``.
 
         ``emitted`` is called when the credit is emitted, or at once while an earlier slot is in use.
         """
@@ -686,9 +686,9 @@ class PeIpcq(CommandEngine):
 
 def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
     """Return the error for a message that was sent in another collective call than its receive."""
-    theirs, own = call_difference(received.call, call)
+    other_call, this_call = call_difference(received.call, call)
     return CollectiveMismatch(
-        f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
+        f"rank {received.src_sip} called {other_call}, rank {rank} called {this_call}; "
         f"every rank must make the same calls in the same order",
         direction=received.direction,
     )

@@ -13,10 +13,10 @@ Ps = int
 
 
 class Sending(Completion, kw_only=True):
-    """A send: waits while the peer's ring is full, and ends when its message leaves, before the message arrives.
+    """Send that waits while the peer's ring is full, and ends when its message leaves, before the message arrives.
 
     ``read_pa``: address from which PE_DMA fetches the bytes, None if the bytes are in the PE's TCM. ``tcm_pa``: TCM
-    address of the bytes, None if they have none. ``phase``: name of the kernel's phase.
+    address of the bytes, or None. ``phase``: name of the kernel's phase.
     """
 
     read_pa: int | None
@@ -25,10 +25,10 @@ class Sending(Completion, kw_only=True):
 
 
 class Receiving(Completion, kw_only=True):
-    """A receive: ends when the credit for its slot has been emitted. ``value``: the message, once it is taken.
+    """Receive that ends when the credit for its slot has been emitted. ``value``: the message, once it is taken.
 
-    ``phase``, ``call``: the kernel's phase and collective call. ``waits_since_ps``: when the kernel began to wait, or
-    None. ``slot``: the slot that the handle refers to; if None, span ``freed_by`` freed the slot at ``freed_ps``.
+    ``phase``, ``call``: the kernel's phase and collective call. ``waits_since_ps``: time at which the kernel began to
+    wait, or None. ``slot``: slot of the handle; if None, span ``freed_by`` freed the slot at ``freed_ps``.
     """
 
     issued_ps: Callable[[], Ps]
@@ -40,7 +40,7 @@ class Receiving(Completion, kw_only=True):
     freed_by: int = 0
 
     def wait(self, task: Task) -> None:
-        """Block the kernel until the receive ends, and note since when it waits."""
+        """Block the kernel until the receive ends, and set ``waits_since_ps``."""
         if not self.ended:
             self.waits_since_ps = self.issued_ps()
         super().wait(task)

@@ -58,17 +58,17 @@ class SipGenerations:
                 ring that overlaps another ring of its PE.
         """
         sip, size = self._sip, len(pe_of_rank)
-        here = self.live.get(generation, {})
-        if generation < 1 or generation in self.closed or any(place in here for place in pe_of_rank):
+        places = self.live.get(generation, {})
+        if generation < 1 or generation in self.closed or any(place in places for place in pe_of_rank):
             raise InvariantViolation(f"generation {generation} is or was in use on rank {sip.sip}")
-        self.live[generation] = here
+        self.live[generation] = places
         for rank, place in enumerate(pe_of_rank):
             if place.sip != sip.sip:
                 continue
             entries = self._with_virtual_rings(plan.get(place, []))
             self._take_rings(generation, place, entries)
             self._pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
-            here[place] = entries
+            places[place] = entries
             if self.installed is not None:
                 self.installed += [Installed(generation, place[:3], entry) for entry in entries]
             if sip.page_table is not None:
@@ -108,7 +108,7 @@ class SipGenerations:
             for other in taken[max(index - 1, 0) : index + 1]:
                 if ring.start < other.stop and other.start < ring.stop:
                     raise InvariantViolation(
-                        f"a ring of generation {generation} overlaps one of generation {other.generation} "
+                        f"a ring of generation {generation} overlaps a ring of generation {other.generation} "
                         f"on rank {place.sip} cube {place.cube} PE {place.pe}",
                         cube=place.cube,
                         pe=place.pe,

@@ -24,7 +24,7 @@ RING_SPACES = ("tcm", "hbm", "sram")
 
 
 class Ipcqs(dict[tuple[int, int], PeIpcq]):
-    """PE_IPCQ of each PE in use, by cube and PE. ``make`` builds that of another PE; None if no such PE exists."""
+    """PE_IPCQ of each PE in use, by cube and PE. ``make`` builds the PE_IPCQ of another PE, if this PE exists."""
 
     def __init__(self, make: Callable[[int, int], PeIpcq | None]) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class Ipcqs(dict[tuple[int, int], PeIpcq]):
         Raises:
             BadPacket: if the PE does not exist or has no queues.
         """
-        found = self.get((cube, pe))
-        if found is None and generation:
-            found = self._make(cube, pe)
-        if found is None:
+        ipcq = self.get((cube, pe))
+        if ipcq is None and generation:
+            ipcq = self._make(cube, pe)
+        if ipcq is None:
             raise BadPacket(f"is for cube {cube} PE {pe}, which has no queues")
-        return found
+        return ipcq
 
 
 class MessageDelivery(Delivery):
@@ -93,11 +93,11 @@ class MessageDelivery(Delivery):
     def _place_of(self, message: Message) -> tuple[MemoryPort, Callable[[Message], None]]:
         """Return the port of the memory that contains a message's slot, and the receiver's ``arrive``."""
         cube, pe, space = key = message.cube, message.pe, self._space(message)
-        found = self._places.get(key)
-        if found is None:
+        place = self._places.get(key)
+        if place is None:
             port = self._memory_ports.at(space, self._graph.memory_node(cube, pe, space))
-            found = self._places[key] = port, self._ipcqs.of_packet(cube, pe, 1).arrive
-        return found
+            place = self._places[key] = port, self._ipcqs.of_packet(cube, pe, 1).arrive
+        return place
 
 
 def _slot(message: Message) -> Block:
@@ -179,28 +179,28 @@ class CreditSender:
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = CreditFrame(*UNSENT, peer.cube, peer.pe, credit)
-        way = self._network.frame_path(src, peer.sip, message, queue.short_name)
+        path = self._network.frame_path(src, peer.sip, message, queue.short_name)
         if injected is None:
-            way.depart(message, nbytes, delay_ps)
+            path.depart(message, nbytes, delay_ps)
             return
-        on_left, beyond_ps = injected, _beyond_ps(way)
+        on_left, beyond_ps = injected, _beyond_ps(path)
 
         def left(_head_ps: Ps, tail_ps: Ps) -> None:
             self._engine.at(max(tail_ps - beyond_ps, self._engine.now_ps), on_left)
 
-        way.depart(message, nbytes, delay_ps, 0, left)
+        path.depart(message, nbytes, delay_ps, 0, left)
 
 
-def _beyond_ps(way: FramePath) -> Ps:
+def _beyond_ps(path: FramePath) -> Ps:
     """Return the time in ps from when a head leaves PE_DMA until it reaches the end of its path."""
-    return way.route.head_ps() - way.route.start_ps
+    return path.route.head_ps() - path.route.start_ps
 
 
 class _Path(NamedTuple):
-    """Path of a queue pair's messages: source, path, TCM ports, and time in ps of a head from PE_DMA to the end."""
+    """Path of a queue pair's messages: source, frame path, TCM ports, and time of a head from PE_DMA to the end."""
 
     src: Node
-    way: FramePath
+    path: FramePath
     tcm: PeTcm
     beyond_ps: Ps
 
@@ -233,25 +233,25 @@ class MessageSender:
     ) -> None:
         """Send a message, at ``message.sent_ps``, to be written into the peer's slot; do not wait for its arrival.
 
-        ``source_pa``: address of the bytes; None if they have none in the PE's TCM. Bytes in the PE's TCM pass its
-        ports; PE_DMA fetches all others. ``on_dma_done`` is called when the last byte has left PE_DMA's queue, with the
-        time at which this byte passes PE_DMA.
+        ``source_pa``: address of the bytes; None for bytes in the PE's TCM without an address. Bytes in the PE's TCM
+        pass the ports of the TCM; PE_DMA fetches all other bytes. ``on_dma_done`` is called when the last byte has left
+        PE_DMA's queue, with the time at which this byte passes PE_DMA.
         """
         nbytes = self._wire_format.message_bytes(len(message.data))
         overhead_ps = self._overhead_ps + message.sent_ps - self._engine.now_ps
-        src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
+        src, path, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
         left = None if on_dma_done is None else self._at_tail(on_dma_done, message, beyond_ps)
         place = None if source_pa is None else PhysAddr.decode(source_pa)
         node = src if place is None else self._graph.node_of(place)
         if place is None or source_pa is None or node == src:
-            route, first_ps, span_ps = tcm.leaving(len(message.data), way.route, source_pa)
-            way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
+            route, first_ps, span_ps = tcm.leaving(len(message.data), path.route, source_pa)
+            path.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         memory, back = self._memory_ports.at(place.space, node), self._graph.route(node, src)
         # In the model no other traffic delays the command.
         command_ps = self._graph.route(src, node).latency_ps(self._command_bytes)
         head_ps = command_ps + memory.least_read_ps + back.head_ps() - self._graph.overhead_ps(src)
-        fed = way.depart(message, nbytes, overhead_ps + head_ps, 0, left, is_fed=True)
+        fed = path.depart(message, nbytes, overhead_ps + head_ps, 0, left, is_fed=True)
         delay_ps, block = overhead_ps + command_ps, Block.piece(source_pa, len(message.data))
         wire_bytes = self._wire_format.data_bytes(block.nbytes)
         train = self._fabric.train((node, src), COMM, is_reply=True)
@@ -276,7 +276,7 @@ class MessageSender:
     def _path_of(self, queue: QueuePair, message: Message) -> _Path:
         """Compute and store the path of a queue pair's messages."""
         src = Node("pe", message.src_cube, message.src_pe)
-        way = self._network.frame_path(src, queue.peer.sip, message, queue.short_name)
+        path = self._network.frame_path(src, queue.peer.sip, message, queue.short_name)
         tcm = PeTcm(message.src_sip, self._memory_ports, src)
-        path = self._paths[queue] = _Path(src, way, tcm, _beyond_ps(way))
-        return path
+        stored = self._paths[queue] = _Path(src, path, tcm, _beyond_ps(path))
+        return stored

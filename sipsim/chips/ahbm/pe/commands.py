@@ -114,8 +114,8 @@ class MathOp(msgspec.Struct, frozen=True):
 
 
 class Reduce(msgspec.Struct, frozen=True):
-    """A reduction of ``operand`` along ``axis``, None for all elements in their order, to ``shape``; ``op`` is a
-    key of ``sipsim.core.arithmetic.operations.REDUCTIONS``.
+    """A reduction of ``operand`` to ``shape`` along ``axis``, or of all elements in order if ``axis`` is None. ``op``
+    is a key of ``sipsim.core.arithmetic.operations.REDUCTIONS``.
     """
 
     op: str
@@ -221,7 +221,7 @@ class Make(msgspec.Struct, frozen=True):
 
 
 class TcmPiece(NamedTuple):
-    """Bytes in the TCM at a physical ``address``; None stands for the start of the kernel's region."""
+    """Bytes in the TCM at a physical ``address``, or at the start of the kernel's region if ``address`` is None."""
 
     address: int | None
     nbytes: int
@@ -263,7 +263,7 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Keep PE_CPU busy for ``ps``."""
+    """Keep PE_CPU busy for ``ps`` picoseconds."""
 
     ps: Ps
 
@@ -302,8 +302,8 @@ class IpcqRelease(msgspec.Struct, frozen=True):
 class Completion(msgspec.Struct, eq=False):
     """Progress of a command that starts at ``start_ps`` because of span ``cause``.
 
-    ``error``: why the command failed, None if it has not. ``value``: data of the engine, such as the received message,
-    perhaps before the end. ``reason``: the resource that the command waits for, None while it works. ``waiter``: task
+    ``error``: exception with which the command failed, or None. ``value``: data of the engine, such as the received
+    message, perhaps before the end. ``reason``: the resource that the command waits for, or None. ``waiter``: task
     that waits for the end. ``taken_ps``: when the engine took the command from the queue; ``then``: starts the queue's
     next commands. ``reads``: slots that the command still has to read in place.
     """
@@ -345,7 +345,7 @@ class Completion(msgspec.Struct, eq=False):
         self.end()
 
     def waits(self, reason: object) -> None:
-        """Note what the command waits for now."""
+        """Set the resource that the command waits for now."""
         self.reason = reason
         if self.waiter is not None:
             self.waiter.waits_for = reason

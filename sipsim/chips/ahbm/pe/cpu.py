@@ -5,7 +5,7 @@ a descriptor and hands it over); then the command reaches its engine and the nex
 code of a kernel between its commands takes no time.
 
 Most issues need no simulator event. An engine that ``starts_later`` gets its command early, with the time at which the
-command reaches it. A send is decided when its issue begins, and its bytes leave when the issue ends. The kernel code
+command reaches it. A send claims a slot when its issue begins; its bytes leave when the issue ends. The kernel code
 may run ahead to its next command, which is issued afterwards.
 """
 
@@ -21,7 +21,7 @@ ROOM = "pe_scheduler.queue"
 
 
 class PeCpu:
-    """PE_CPU of one PE, called ``name``. ``free_ps``: time at which all commands so far are issued."""
+    """PE_CPU of the PE ``name``. ``free_ps``: time at which all commands so far are issued."""
 
     def __init__(self, sip: SipParts, name: str) -> None:
         self._engine = sip.engine
@@ -52,7 +52,7 @@ class PeCpu:
             task.wait(what)
 
     def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
-        """Block the kernel until ``time_ps``. Record a span named ``what`` from ``since_ps`` (default: issue end)."""
+        """Block the kernel until ``time_ps``. Record span ``what`` from ``since_ps``, or from the end of all issues."""
         start_ps = self.issued_ps() if since_ps is None else since_ps
         self.free_ps = task.since_ps = time_ps
         task.span = self._recorder.span(self._name, what, start_ps, time_ps, task.span, *facts)

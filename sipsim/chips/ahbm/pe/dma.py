@@ -155,7 +155,7 @@ class PeDma(CommandEngine):
         cost = sip.plan.resolved.components.pe_dma
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
-        self._of_kernel: deque[Completion] = deque()
+        self._kernel_commands: deque[Completion] = deque()
         self._memories: dict[int, MemoryAccess] = {}
         self.tcm = PeTcm(sip.sip, sip.memory_ports, self._node)
 
@@ -173,7 +173,7 @@ class PeDma(CommandEngine):
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        memory, completion = self.memory_at(command.block.address), self._given(command)
+        memory, completion = self.memory_at(command.block.address), self._begin_kernel_command(command)
         self._enter(completion, partial(self._load, memory))
         return completion
 
@@ -183,28 +183,28 @@ class PeDma(CommandEngine):
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        memory, completion = self.memory_at(command.block.address), self._given(command)
+        memory, completion = self.memory_at(command.block.address), self._begin_kernel_command(command)
         # Read before the claim, which clears the operand's slot.
         source = command.operand.tcm_pa
         self._claim(completion, command.operand)
         self._enter(completion, partial(self._fetch, then=partial(self._store, memory, source)))
         return completion
 
-    def _given(self, command: DmaRead | DmaWrite) -> Completion:
+    def _begin_kernel_command(self, command: DmaRead | DmaWrite) -> Completion:
         completion = self._begin(command)
         self._forget_ended()
-        self._of_kernel.append(completion)
+        self._kernel_commands.append(completion)
         return completion
 
     @property
     def has_kernel_commands(self) -> bool:
         """Whether loads or stores of the kernel have not ended."""
         self._forget_ended()
-        return bool(self._of_kernel)
+        return bool(self._kernel_commands)
 
     def _forget_ended(self) -> None:
-        while self._of_kernel and self._of_kernel[0].ended:
-            self._of_kernel.popleft()
+        while self._kernel_commands and self._kernel_commands[0].ended:
+            self._kernel_commands.popleft()
 
     def _load(self, memory: MemoryAccess, completion: Completion) -> None:
         command, loaded, delay_ps = completion.command, partial(self._loaded, completion), self._delay_ps(completion)
@@ -295,12 +295,12 @@ class PeDma(CommandEngine):
         def send_back(reading: Reading) -> None:
             data = sip.memory.read_block(block)
 
-            def here(_head_ps: Ps, _tail_ps: Ps) -> None:
+            def landed(_head_ps: Ps, _tail_ps: Ps) -> None:
                 self._after(self.tcm.landed_ps(nbytes) if lands else 0, partial(done, data))
 
             wire_bytes = sip.wire_format.data_bytes(nbytes)
             train = self._replies(memory, vc)
-            sip.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
+            sip.fabric.start(train, reading.route, wire_bytes, landed, None, reading.span_ps, reading.span_ps)
 
         train = sip.fabric.train((self._node, self._part, "commands"), vc)
         sip.fabric.start(train, memory.forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
@@ -335,10 +335,10 @@ class PeDma(CommandEngine):
 
         if memory.forth is None or back is None:
 
-            def here() -> None:
+            def landed() -> None:
                 self._after(port.written_ps(block), partial(self._write_block, block, data, done))
 
-            self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", here)
+            self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", landed)
             return
 
         def acknowledge() -> None:
@@ -393,15 +393,15 @@ class PeDma(CommandEngine):
             action()
 
     def memory_at(self, address: int) -> MemoryAccess:
-        """Return the memory of an address and the routes to it; computed once per memory.
+        """Return the memory of an address and the routes to this memory; computed once per memory.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        found = self._memories.get(address >> OFFSET_BITS)
-        if found is None:
-            found = self._memories[address >> OFFSET_BITS] = self._reach(address)
-        return found
+        access = self._memories.get(address >> OFFSET_BITS)
+        if access is None:
+            access = self._memories[address >> OFFSET_BITS] = self._reach(address)
+        return access
 
     def _reach(self, address: int) -> MemoryAccess:
         sip, here = self._sip, self._node
@@ -410,11 +410,11 @@ class PeDma(CommandEngine):
         except ValueError as error:
             raise MemoryAccessError(str(error)) from None
         if place.sip != sip.sip:
-            raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach their own SIP only")
+            raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach only the kernel's SIP")
         cubes, pes = sip.plan.system.n_cubes, sip.plan.system.n_pes
         if place.cube >= cubes or place.pe >= pes:
             raise MemoryAccessError(
-                f"{place} does not exist; a SIP has cubes 0 to {cubes - 1}, each with PEs 0 to {pes - 1}"
+                f"{place} does not exist; the SIP has cubes 0 to {cubes - 1}, each with PEs 0 to {pes - 1}"
             )
         node = sip.graph.node_of(place)
         port = sip.memory_ports.at(place.space, node)

@@ -30,7 +30,7 @@ Issue = Callable[[Task], None]
 Take = Callable[[Any], Completion]
 
 Order = Callable[[Sequence[Completion], Completion], bool]
-"""Function of unfinished earlier commands and a command; returns whether the engine may start the command."""
+"""Function of the unfinished earlier commands and a command; returns whether the command may start."""
 
 
 def one_at_a_time(before: Sequence[Completion], _completion: Completion) -> bool:
@@ -133,7 +133,7 @@ class SendSlots:
         task.wait(what)
 
     def add(self) -> None:
-        """Count a sent message, whose pass time is unknown."""
+        """Add a sent message, whose pass time is not known yet."""
         self._unknown += 1
 
     def passes(self, passed_ps: Ps, drain_ps: Ps) -> None:
@@ -178,7 +178,7 @@ class Unit:
             InvariantViolation: for work of negative length.
         """
         if ps < 0:
-            raise InvariantViolation(f"{self.name} got work of {ps} ps; must be 0 or more")
+            raise InvariantViolation(f"{self.name} got work of {ps} ps; work must take 0 ps or more")
         start_ps = self.free_ps if self.free_ps > from_ps else from_ps
         self.free_ps = start_ps + ps
         self.busy_ps += ps
@@ -255,7 +255,7 @@ class CommandEngine:
 
     def take(self, command: Any) -> Completion:
         """Start a command. Its completion ends when the command has been performed, perhaps at once."""
-        raise NotImplementedError(f"{type(self).__name__} has no take, which starts a {type(command).__name__}")
+        raise NotImplementedError(f"{type(self).__name__} must define take() to start a {type(command).__name__}")
 
     def accepts(self, _command: type) -> tuple[Issue, Take]:
         """Return the issue and take functions of a command type: by default :meth:`issue` and :meth:`take`."""
@@ -301,13 +301,13 @@ class CommandEngine:
                     operand.room = self._pe.room.take(operand.name, operand.nbytes)
 
     def _free_slots(self, completion: Completion, cause: int, read_ps: Ps | None = None) -> None:
-        """Free all slots that a command has read, at ``read_ps`` or, if that is None, now."""
+        """Free all slots that a command has read, at ``read_ps``, or now if ``read_ps`` is None."""
         reads, completion.reads = completion.reads, ()
         for slot in reads:
             self._pe.ipcq.release_slot(slot, cause, read_ps=read_ps)
 
     def _cause(self) -> int:
-        """Return the last span of the current kernel, the cause of the commands it submits; 0 if no kernel runs."""
+        """Return the last span of the running kernel, which causes the kernel's next command; 0 if no kernel runs."""
         task = self._pe.task
         return 0 if task is None else task.span
 
@@ -321,7 +321,7 @@ class CommandEngine:
     def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
         """Record a performed command in the op log, with ``fields``, and as a span; then end it.
 
-        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; fetched slots come first.
+        ``work``: facts of the span that ``--explain`` computes times from, such as bytes, after the fetched slots.
         """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:
@@ -360,11 +360,11 @@ class CommandEngine:
     def _fetch(self, completion: Completion, then: Callable[[Completion], None]) -> None:
         """Fetch operands that are still in a slot in HBM or SRAM, one after the other; then call ``then``.
 
-        The completion's value lists what was fetched: (address, bytes).
+        The completion's value lists the fetched slots as (address, bytes).
         """
-        for at, handle in enumerate(self._operands(completion.command)):
+        for index, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
-                fetched = partial(self._fetched, completion, at, handle.slot_pa, then)
+                fetched = partial(self._fetched, completion, index, handle.slot_pa, then)
                 slot = Block.piece(handle.slot_pa, handle.nbytes)
                 self._pe.dma.read(slot, fetched, self._delay_ps(completion), handle.tcm_pa)
                 return
@@ -372,10 +372,10 @@ class CommandEngine:
         then(completion)
 
     def _fetched(
-        self, completion: Completion, at: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
+        self, completion: Completion, index: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
     ) -> None:
-        handle = self._operands(completion.command)[at]
-        # The values are those of the receive: without `latch` the slot may hold a later message by now. Another engine
+        handle = self._operands(completion.command)[index]
+        # The receive has set the values: without `latch` the slot may hold a later message by now. Another engine
         # may have fetched them at the same time.
         completion.value = (*(completion.value or ()), (slot_pa, handle.nbytes))
         handle.slot_pa = None
@@ -445,7 +445,7 @@ class Scheduler:
         kind, task = type(command), self._pe.task
         issue, take = self._accepted.get(kind) or self._accept(kind)
         if self._pe.room is not None:
-            self._take_room(self._pe.room, command)
+            self._reserve_tcm(self._pe.room, command)
         if task is not None and task.is_current:
             issue(task)
         return take(command)
@@ -467,7 +467,7 @@ class Scheduler:
             self._queues[name] = EngineQueue(name, depth, self._sip.engine, kind.order(self._sip))
         return self._queues[name]
 
-    def _take_room(self, room: TcmBudget, command: Any) -> None:
+    def _reserve_tcm(self, room: TcmBudget, command: Any) -> None:
         """Reserve TCM space for a command's result; a message that is used in place needs none."""
         nbytes = getattr(command, "result_bytes", 0)
         stays_in_slot = self._is_in_place and isinstance(command, IpcqRecv) and command.copy_to is None

@@ -106,15 +106,15 @@ class PeMath(CommandEngine):
         return completion
 
     def _start(self, work: MathWork, completion: Completion) -> None:
-        self._fetch(completion, partial(self._work, work))
+        self._fetch(completion, partial(self._begin_when_free, work))
 
-    def _work(self, work: MathWork, completion: Completion) -> None:
+    def _begin_when_free(self, work: MathWork, completion: Completion) -> None:
         if self.engine_queue is None:
-            self._go_over(work, completion)
+            self._begin_operation(work, completion)
         else:
-            self._pe.units.math.when_free(partial(self._go_over, work, completion))
+            self._pe.units.math.when_free(partial(self._begin_operation, work, completion))
 
-    def _go_over(self, work: MathWork, completion: Completion) -> None:
+    def _begin_operation(self, work: MathWork, completion: Completion) -> None:
         """Begin an operation: its start-up, then its bytes at the lower rate of PE_MATH and the TCM's ports.
 
         Without an engine queue the operation does not share the ports with other accesses.
@@ -156,8 +156,8 @@ def _array(operand: Handle | Number, dtype: "np.dtype[Any]") -> Array:
 def _reduce(command: Reduce) -> tuple[object, ...]:
     op, operand, axis, dims, result = command.op, command.operand, command.axis, command.shape, command.result
     _fill(result, _reduced(op, operand.array, operand.dtype, axis, dims))
-    of = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
-    return REDUCE, op, *of, result.dtype.name, as_text(dims), result.name
+    fields = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
+    return REDUCE, op, *fields, result.dtype.name, as_text(dims), result.name
 
 
 def _reduced(op: str, values: Array, dtype: DType, axis: int | None, dims: tuple[int, ...]) -> Array:
@@ -174,8 +174,8 @@ def _cast(command: Cast) -> tuple[object, ...]:
 def _rearrange(command: Rearrange) -> tuple[object, ...]:
     op, operand, dims, result = command.op, command.operand, command.shape, command.result
     _fill(result, np.ascontiguousarray(REARRANGEMENTS[op](operand.array, dims)))
-    of = operand.dtype.name, as_text(operand.shape), operand.name
-    return REARRANGE, op, *of, as_text(dims), result.name
+    fields = operand.dtype.name, as_text(operand.shape), operand.name
+    return REARRANGE, op, *fields, as_text(dims), result.name
 
 
 def _make(command: Make) -> tuple[object, ...]:
@@ -250,7 +250,7 @@ CONST = record_kind("const", "dtype", "shape", "values", "result")
 
 @engine_for(Const)
 class ConstEngine(CommandEngine):
-    """Records values that a kernel computes in Python, for the replay. They take no time.
+    """Engine that records values that a kernel computed in Python, for the replay. The values take no time.
 
     The result is a copy: the kernel may change its array afterwards.
     """
@@ -273,9 +273,9 @@ def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str
     else:
         first = pe.recorded
         data = b"" if first is None else first if isinstance(first, bytes) else first.tobytes()
-        found = values_as_text(data)
-        if found != values:
-            raise WrongRecord(f"expected values with {values}, got values with {found}")
+        first_pass = values_as_text(data)
+        if first_pass != values:
+            raise WrongRecord(f"the record states values with {values}, the first pass has values with {first_pass}")
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
@@ -284,7 +284,7 @@ DELAY = record_kind("delay", "ps")
 
 @engine_for(Delay)
 class DelayEngine(CommandEngine):
-    """Keeps PE_CPU busy for a given time, for work that is not modelled, such as kernel code between commands.
+    """Engine that keeps PE_CPU busy for a given time, for example for kernel code between commands.
 
     A delay begins when all earlier commands are issued; it has no issue time.
     """
@@ -313,7 +313,7 @@ VIEWS = (VIEW, PART, JOIN)
 
 
 class NoWork(CommandEngine):
-    """Base of the engines of views, which take no time: existing values in another shape, in part, or joined.
+    """Base class of the engines of views, which take no time: existing values in another shape, in part, or joined.
 
     PE_CPU has nothing to issue. A view shares the TCM space of its operands, which is freed when no view or operand is
     referenced any more. An operand that is still in a slot is fetched first, as by every command that uses it.
@@ -325,7 +325,7 @@ class NoWork(CommandEngine):
 
 @engine_for(View)
 class ViewEngine(NoWork):
-    """Makes a view of one handle."""
+    """Engine that makes a view of one handle."""
 
     def take(self, command: View) -> Completion:
         completion = self._begin(command)
@@ -341,18 +341,18 @@ class ViewEngine(NoWork):
         operand, dims, result, first = command.operand, command.dims, command.result, command.first
         result.array = _part(operand.array, first, dims)
         result.room, result.offset = operand.room, operand.offset + first * operand.dtype.itemsize
-        of, is_whole = (operand.dtype.name, as_text(operand.shape), operand.name), result.nbytes == operand.nbytes
-        fields = (*of, *(() if is_whole else (first,)), as_text(dims), result.name)
+        source, is_whole = (operand.dtype.name, as_text(operand.shape), operand.name), result.nbytes == operand.nbytes
+        fields = (*source, *(() if is_whole else (first,)), as_text(dims), result.name)
         del operand, result, command
         self._end(completion, VIEW if is_whole else PART, *fields)
 
 
 @engine_for(Join)
 class JoinEngine(NoWork):
-    """Makes one view of several handles; the view holds the TCM space of all of them.
+    """Engine that makes one view of several handles; the view holds the TCM space of all these handles.
 
     The model assumes that the compiler placed joined handles contiguously (``sipsim.chips.ahbm.pe.tcm``). So a handle
-    is joined once at most, and views and messages in their slots cannot be joined.
+    can be joined only once, and views and messages in their slots cannot be joined.
     """
 
     def take(self, command: Join) -> Completion:

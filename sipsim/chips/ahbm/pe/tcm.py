@@ -21,9 +21,9 @@ MOST_NAMED = 5
 """Maximum number of handles that an error lists."""
 
 
-class _Held(msgspec.Struct, frozen=True, gc=False):
-    """A handle with space in the TCM, and the kernel line that made it. ``pieces``: (offset, bytes) of its parts; empty
-    if handles have no addresses.
+class _HandleSpace(msgspec.Struct, frozen=True, gc=False):
+    """Reserved space of one handle, and the kernel line that made the handle. ``pieces``: (offset, bytes) of the parts;
+    empty if handles have no addresses.
     """
 
     nbytes: int
@@ -52,7 +52,7 @@ class _CycleCollector:
 
 
 class TcmReservation:
-    """TCM space of one handle, freed with the handle. ``address``: its first byte, None if handles have none."""
+    """TCM space of one handle, freed with the handle. ``address``: of the first byte, or None."""
 
     __slots__ = ("_number", "_room", "address")
 
@@ -92,13 +92,13 @@ class TcmBudget:
         self._start = PhysAddr(*place, "tcm", 0).encode()
         self._free = FreeBlocks(self.capacity_bytes) if gives_addresses else None
         self._check = check
-        self._held: dict[int, _Held] = {}
+        self._spaces: dict[int, _HandleSpace] = {}
         self._count = 0
         _CycleCollector.watch()
 
     def take(self, name: str, nbytes: int, line: CodeLine | None = None) -> TcmReservation:
-        """Reserve space for a handle, for as long as the returned object lives. ``line``: the kernel line that makes
-        the handle, by default the running line.
+        """Reserve space for a handle while the returned object lives. ``line``: kernel line that makes the handle, by
+        default the running line.
 
         Raises:
             TcmFull: if the handle does not fit.
@@ -108,7 +108,7 @@ class TcmBudget:
             raise self._full(name, nbytes)
         self._count += 1
         pieces = () if self._free is None else tuple(self._free.allocate_pieces(nbytes))
-        self._held[self._count] = _Held(nbytes, name, *(line or user_line(sys._getframe(1))), pieces)
+        self._spaces[self._count] = _HandleSpace(nbytes, name, *(line or user_line(sys._getframe(1))), pieces)
         self.used_bytes += nbytes
         if self._check:
             self._check_use()
@@ -120,36 +120,36 @@ class TcmBudget:
 
     def free(self, number: int) -> None:
         """Free the space of a handle, unless it was freed before."""
-        held = self._held.pop(number, None)
-        if held is not None:
-            self.used_bytes -= held.nbytes
+        space = self._spaces.pop(number, None)
+        if space is not None:
+            self.used_bytes -= space.nbytes
             if self._free is not None:
-                for piece in held.pieces:
+                for piece in space.pieces:
                     self._free.free(*piece)
 
     def clear(self) -> None:
         """Free the space of all handles, at the end of the kernel."""
-        for number in [*self._held]:
+        for number in [*self._spaces]:
             self.free(number)
 
     def _check_use(self) -> None:
-        used = sum(each.nbytes for each in self._held.values())
+        used = sum(each.nbytes for each in self._spaces.values())
         if used != self.used_bytes or used > self.capacity_bytes:
             cube, pe = self._place
-            what = f"handles hold {used} bytes, {self.used_bytes} are counted, of {self.capacity_bytes}"
-            raise InvariantViolation(f"the TCM of cube {cube} PE {pe} holds more than it has: {what}", cube=cube, pe=pe)
+            what = f"handles hold {used} bytes, {self.used_bytes} of {self.capacity_bytes} bytes are counted"
+            raise InvariantViolation(f"the TCM space of cube {cube} PE {pe} is miscounted: {what}", cube=cube, pe=pe)
 
     def _full(self, name: str, nbytes: int) -> TcmFull:
         cube, pe = self._place
-        largest = sorted(self._held.values(), key=lambda each: -each.nbytes)[:MOST_NAMED]
+        largest = sorted(self._spaces.values(), key=lambda each: -each.nbytes)[:MOST_NAMED]
         named = [f"{each.name} of {each.nbytes} bytes, made at {shown(each.file, each.line)}" for each in largest]
-        more = len(self._held) - len(named)
-        rest = f"; and {more} more" if more else ""
-        left = self.capacity_bytes - self.used_bytes
+        more = len(self._spaces) - len(named)
+        rest = f"; and {more} more handles" if more else ""
+        free_bytes = self.capacity_bytes - self.used_bytes
         held = f"; the largest handles: {'; '.join(named)}{rest}" if named else ""
         return TcmFull(
-            f"{name} of {nbytes} bytes does not fit the {left} bytes that are left of the {self.capacity_bytes} of "
-            f"tcm_layout.kernel_MiB; work in smaller tiles, drop handles or give them to tl.release{held}",
+            f"{name} of {nbytes} bytes does not fit the TCM: {free_bytes} of {self.capacity_bytes} bytes "
+            f"(tcm_layout.kernel_MiB) are free; work in smaller tiles, drop or tl.release handles{held}",
             cube=cube,
             pe=pe,
         )

@@ -44,7 +44,7 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
     try:
         exact = float(value)
     except OverflowError:
-        raise KernelError(f"{name}: {dtype} does not hold {value}") from None
+        raise KernelError(f"{name}: {dtype} does not hold {value}; use a smaller number") from None
     rounded = float(round_to(np.array(exact), dtype))
     if math.isinf(rounded) and not math.isinf(exact):
         raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'f32')")
@@ -57,9 +57,9 @@ def as_dtype(dtype: object) -> DType:
     Raises:
         KernelError: for an unknown type; the message lists the types.
     """
-    known = named_dtype(dtype)
-    if known is not None:
-        return known
+    named = named_dtype(dtype)
+    if named is not None:
+        return named
     raise KernelError(f"dtype {dtype!r} is not known; allowed: {', '.join(DTYPES)}")
 
 
@@ -78,7 +78,7 @@ def as_shape(shape: object) -> Shape:
 
 
 def pointee(ptr: int, dtype: object) -> DType:
-    """Return the type of the elements at an address: ``dtype`` if given, else that of the pointer.
+    """Return the type of the elements at an address: ``dtype`` if given, else the type of the pointer.
 
     Raises:
         KernelError: if ``dtype`` is None and the address has no type.
@@ -101,19 +101,19 @@ def product_of(word: str, shape: object) -> Product:
 
 def pitches_of(word: str, strides: object) -> tuple[int | None, ...]:
     """Return the strides of the matrices a, b and c, in elements from row to row; None for contiguous rows."""
-    found = (None, None, None) if strides is None else strides
-    if not isinstance(found, tuple | list) or len(found) != 3:
+    given = (None, None, None) if strides is None else strides
+    if not isinstance(given, tuple | list) or len(given) != 3:
         raise KernelError(f"{word}: strides {strides!r} must be three numbers of elements, of a, b and c")
-    if not all(each is None or (type(each) is int and each >= 1) for each in found):
-        raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
-    return tuple(found)
+    if not all(each is None or (type(each) is int and each >= 1) for each in given):
+        raise KernelError(f"{word}: strides {strides!r} must be numbers of elements of at least 1, or None")
+    return tuple(given)
 
 
 def types_of(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
     """Return the element type of the matrices a and b, and the element type of c."""
     a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
     if a is not b:
-        raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
+        raise KernelError(f"{word} takes a and b of one type, not {a} and {b}; convert one")
     if out_dtype is None and not isinstance(pointers[2], Pointer):
         raise KernelError(f"{word}: the address of c has no type; give out_dtype=")
     return a, pointee(pointers[2], out_dtype)
@@ -121,9 +121,9 @@ def types_of(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype
 
 def mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
     """Return the error for operands of several types."""
-    some = [each for each in operands if isinstance(each, TensorHandle)]
-    texts = " and ".join(map(text_of, some))
-    other = next(each for each in some if each.dtype is not some[0].dtype)
+    handles = [each for each in operands if isinstance(each, TensorHandle)]
+    texts = " and ".join(map(text_of, handles))
+    other = next(each for each in handles if each.dtype is not handles[0].dtype)
     return KernelError(f"{name} of {texts}: the types differ; make them equal, such as by tl.cast(x, '{other.dtype}')")
 
 
@@ -140,10 +140,10 @@ def axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
     if axis is None:
         return None
     if isinstance(axis, TensorHandle):
-        raise KernelError(f"{name} reduces along an axis; of two handles, write tl.maximum or tl.minimum")
+        raise KernelError(f"{name} reduces along an axis; for two handles use tl.maximum or tl.minimum")
     count = len(x.shape)
     if type(axis) is not int or not -count <= axis < count:
-        raise KernelError(f"{name}: axis {axis!r} does not exist in {text_of(x)}; it has {count}: 0 to {count - 1}")
+        raise KernelError(f"{name}: axis {axis!r} does not exist in {text_of(x)}; give 0 to {count - 1}")
     return axis % count
 
 
@@ -164,7 +164,7 @@ def rows_of(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, 
     rows, columns = dims
     if type(stride) is not int or stride < columns:
         raise KernelError(
-            f"{word}: rows of {columns} elements cannot be stride={stride!r} apart; give {columns} or more"
+            f"{word}: stride={stride!r} is too small for rows of {columns} elements; give {columns} elements or more"
         )
     if rows == 1 or stride == columns:
         return 1, rows * columns * dtype.itemsize, rows * columns * dtype.itemsize

@@ -33,8 +33,8 @@ class Future:
 
 
 class StoreFuture(Future):
-    """Future of a store, the result of ``tl.store_async``. It holds the stored handle until the first ``tl.wait`` has
-    returned it, and a weak reference afterwards: then only the kernel's references keep the handle's TCM space.
+    """Future of a store, the result of ``tl.store_async``. The future holds the stored handle until the first
+    ``tl.wait`` returns, and a weak reference afterwards: then only the kernel's references keep the handle's TCM space.
     """
 
     __slots__ = ("_stored",)
@@ -47,12 +47,12 @@ class StoreFuture(Future):
         """Return the stored handle.
 
         Raises:
-            KernelError: if it was returned before and the kernel has dropped it since.
+            KernelError: if the handle was returned before and the kernel has dropped the handle since.
         """
         handle = self._stored()
         if handle is None:
             raise KernelError(
-                "tl.wait has returned the value of this store before, and the kernel has dropped it since"
+                "tl.wait has returned the handle of this store before, and the kernel has dropped the handle; keep it"
             )
         self._handle = None
         return handle

@@ -1,8 +1,8 @@
 """``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
 
-One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv); Triton, whose names the
-operations on values have, except ``relu`` and ``gelu``. A block in Triton is a tensor of pointers; a block here is a
-pointer, a shape and a stride.
+One ``TL`` belongs to one run of a kernel on one PE. ``send`` and ``recv`` are from ADR-0023 D4. Operations on values,
+except ``relu`` and ``gelu``, have the names of Triton. A block in Triton is a tensor of pointers; a block of ``tl`` is
+a pointer, a shape and a stride.
 
 Operands are handles of one type, and numbers, which are first rounded to that type. Shapes broadcast as in NumPy.
 :mod:`sipsim.core.arithmetic.operations` defines the results. PE_MATH writes the values of ``zeros``, ``full`` and
@@ -73,7 +73,7 @@ from sipsim.core.units import format_time_ps, ns_to_ps
 
 FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
 ENDED_TRANSFERS = 4
-"""Number of a kernel's transfers above which ended ones are dropped for the first time."""
+"""Number of a kernel's transfers above which ended transfers are first dropped."""
 
 
 class Phase:
@@ -93,7 +93,7 @@ class Phase:
 
     def __enter__(self) -> None:
         if self._is_entered:
-            raise KernelError(f"phase {self._name!r} is entered already; call tl.phase again for another one")
+            raise KernelError(f"phase {self._name!r} is entered already; call tl.phase again for a new phase")
         self._is_entered = True
         before = self._before = self._pe.phase
         self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
@@ -111,10 +111,10 @@ class TL:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            known = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = nearest(name, known)
+            operations = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = nearest(name, operations)
             hint = f"did you mean {near!r}? " if near else ""
-            raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
+            raise AttributeError(f"tl has no operation {name!r}; {hint}tl has {', '.join(operations)}")
 
     def __init__(self, pe: KernelContext, translate: Callable[[int, int], int]) -> None:
         self._pe = pe
@@ -125,7 +125,7 @@ class TL:
         self._here = f"{pe.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
         self._transfers: OrderedDict[Completion, str] = OrderedDict()
-        self._most_transfers = ENDED_TRANSFERS
+        self._transfer_limit = ENDED_TRANSFERS
         self._has_ended = False
 
     @property
@@ -224,9 +224,9 @@ class TL:
                 kernel has dropped.
         """
         if not isinstance(future, Future):
-            raise KernelError(f"tl.wait takes what {FUTURES} returned, not {future!r}")
+            raise KernelError(f"tl.wait takes a future of {FUTURES}, not {future!r}")
         if future.pe is not self._pe:
-            raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+            raise KernelError(f"tl.wait on PE {self._here} got a future of another PE; wait for it on that PE")
         task = self._task()
         if isinstance(future, RecvFuture):
             self._futures.pop(future, None)
@@ -252,13 +252,13 @@ class TL:
         handle.is_released, handle.room = True, None
 
     def _note_transfer(self, completion: Completion, name: str = "") -> None:
-        """Note a load, store or gemm, of the handle ``name``, for which the kernel's end waits. Transfers that have
+        """Record a load, store or gemm of the handle ``name``, for which the kernel's end waits. Transfers that have
         ended without an error are dropped from time to time, so their number stays bounded.
         """
-        if len(self._transfers) >= self._most_transfers:
+        if len(self._transfers) >= self._transfer_limit:
             for each in [each for each in self._transfers if each.ended and each.error is None]:
                 del self._transfers[each]
-            self._most_transfers = 2 * len(self._transfers) + ENDED_TRANSFERS
+            self._transfer_limit = 2 * len(self._transfers) + ENDED_TRANSFERS
         self._transfers[completion] = name
 
     def _check_handle(self, value: object, what: str) -> None:
@@ -267,11 +267,11 @@ class TL:
             raise KernelError(f"{what}, not {type(value).__name__}")
         if value._tl is not self:
             raise KernelError(
-                f"{what} of this kernel; {value.name} is a handle of another kernel: "
-                f"store its values there and load them here, or send them"
+                f"{what} of this kernel; {value.name} is a handle of another kernel, "
+                f"which must send its values, or store them for this kernel to load"
             )
         if value.is_released:
-            raise KernelError(f"handle {value.name} was given to tl.release; no command can use it any more")
+            raise KernelError(f"handle {value.name} was given to tl.release; no command can use a released handle")
 
     def _end(self) -> None:
         """Wait for the loads, stores and gemms that have not ended.
@@ -289,11 +289,11 @@ class TL:
             future = next(iter(self._futures))
             what = f"{future.command.dtype}{list(future.command.dims)}"
             state = "has no message" if future.completion.value is None else "would lose its message"
-            more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
+            more = f", and for {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
             raise KernelError(
                 f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
                 f"{what}, posted at {format_time_ps(future.completion.start_ps)}, "
-                f"which {state}{more}; wait for every future",
+                f"which {state}{more}; call tl.wait for every future",
                 direction=future.direction,
             )
 
@@ -306,13 +306,13 @@ class TL:
         dst_space: str | None,
     ) -> tuple[IpcqRecv, TensorHandle]:
         if shape is None:
-            raise KernelError("tl.recv needs the shape of the message, and its dtype")
+            raise KernelError("tl.recv needs shape= and dtype= of the message")
         dims, copy_to = as_shape(shape), None
         if dst_addr is not None:
             kind = pointee(dst_addr, dtype)
             copy_to = self._destination(dst_addr, dst_space, dims, kind)
         elif dst_space is not None:
-            raise KernelError("dst_space without dst_addr; give the address to copy the message to")
+            raise KernelError("tl.recv has dst_space= without dst_addr=; give the address to copy the message to")
         else:
             kind = as_dtype(dtype)
         handle = TensorHandle(self, None, kind)
@@ -336,7 +336,7 @@ class TL:
     ) -> IpcqSend:
         if src is not None:
             if not isinstance(src, TensorHandle):
-                raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
+                raise KernelError(f"tl.send takes a handle, not {type(src).__name__}; give addresses as src_addr=")
             if not (src_addr is nbytes is shape is dtype is space is None):
                 raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
             self._check_handle(src, "tl.send takes a handle")
@@ -344,7 +344,7 @@ class TL:
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
-            raise KernelError(f"nbytes={nbytes!r} is not a size; give at least 1")
+            raise KernelError(f"tl.send: nbytes={nbytes!r} is not a size; give at least 1 byte")
         kind = pointee(src_addr, dtype)
         dims = as_shape(shape) if shape is not None else (max((nbytes or 0) // kind.itemsize, 1),)
         size = math.prod(dims) * kind.itemsize
@@ -363,7 +363,7 @@ class TL:
         self._pe.check_memory(address, nbytes)
         place = PhysAddr.decode(address)
         if space not in (None, place.space):
-            raise KernelError(f"{place} is not in space {space}")
+            raise KernelError(f"{place} is not in space {space}; give space {place.space}, or none")
 
     def _task(self) -> Task:
         """Return the task of this kernel, which must be running.
@@ -375,7 +375,7 @@ class TL:
         if task is None or not task.is_current or self._has_ended:
             raise KernelError(
                 f"this tl belongs to another kernel, on PE {self._here} (SIP, cube, PE); "
-                f"a kernel uses the tl that it was called with"
+                f"use the tl that the running kernel was called with"
             )
         return task
 
@@ -405,7 +405,7 @@ class TL:
         self._task()
         if self._pe.rank is None:
             place = self._pe.sip, self._pe.cube, self._pe.pe
-            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size decide which have")
+            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size select the ranks")
         return self._pe.rank
 
     def world_size(self) -> int:
@@ -426,7 +426,7 @@ class TL:
         """Return whether a direction is installed for sending."""
         self._task()
         if not isinstance(dir, str):
-            raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
+            raise IpcqInvalidDirection(f"direction {dir!r} is not a name; give a name such as 'E'")
         return self._pe.can_send(dir)
 
     def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
@@ -509,13 +509,13 @@ class TL:
         self._check_handle(value, f"{word} takes a handle")
         if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
             to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
-            raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
+            raise KernelError(f"{word} of {value!r} to an address of {ptr.dtype}: the types differ; {to}")
         return DmaWrite(self._block(word, ptr, value.shape, value.dtype, stride), value)
 
     def _axis(self, axis: int) -> int:
         self._task()
         if type(axis) is not int or axis not in range(len(AXES)):
-            raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
+            raise KernelError(f"axis {axis!r} does not exist; give 0 ({AXES[0]}), 1 ({AXES[1]}) or 2 ({AXES[2]})")
         return axis
 
     def dot(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None = None) -> TensorHandle:
@@ -532,7 +532,7 @@ class TL:
             if value is not None or name != "acc":
                 self._check_handle(value, "tl.dot takes handles")
         if a.dtype is not b.dtype:
-            raise KernelError(f"tl.dot takes operands of one type, not {a.dtype} and {b.dtype}; cast one")
+            raise KernelError(f"tl.dot takes operands of one type, not {a.dtype} and {b.dtype}; convert one by tl.cast")
         if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
             shapes = f"{list(a.shape)} and {list(b.shape)}"
             raise KernelError(f"tl.dot takes an (M, K) and a (K, N) handle, not {shapes}")
@@ -614,19 +614,19 @@ class TL:
         steps = self._steps(word, epilogue, n, kind.accumulator)
         places = ("a", a_ptr, m, k, kind), ("b", b_ptr, k, n, kind), ("c", c_ptr, m, n, out)
         pitches = pitches_of(word, strides)
-        found, ranges = [], []
+        matrices, ranges = [], []
         for (name, ptr, rows, columns, each), pitch in zip(places, pitches, strict=True):
             if pitch is not None and pitch < columns:
-                raise KernelError(f"{word}: rows of {name} have {columns} elements, and its stride is {pitch}")
+                raise KernelError(f"{word}: stride {pitch} of {name} is too small; its rows have {columns} elements")
             step_bytes = (columns if pitch is None else pitch) * each.itemsize
             reach_bytes = (rows - 1) * step_bytes + columns * each.itemsize
             address = self._translate(as_bytes(ptr), reach_bytes)
             self._pe.check_memory(address, reach_bytes)
-            found.append(Matrix(address, step_bytes))
+            matrices.append(Matrix(address, step_bytes))
             ranges.append((address, reach_bytes))
         ranges += [(each.address, n * each.dtype.itemsize) for each in steps if each.dtype is not None]
         self._check_apart(word, ranges)
-        return Gemm(found[0], found[1], found[2], product, kind, out, steps)
+        return Gemm(matrices[0], matrices[1], matrices[2], product, kind, out, steps)
 
     def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
         """Check that c overlaps no operand. ``ranges``: address and bytes of a, b, c and of bias rows; a byte may have
@@ -635,16 +635,16 @@ class TL:
         canonical = self._pe.canonical
         spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
         begin, end = spans.pop(2)
-        for at, (first, stop) in enumerate(spans):
+        for index, (first, stop) in enumerate(spans):
             if begin < stop and first < end:
-                name = ("a", "b", "the bias")[min(at, 2)]
-                raise KernelError(f"{word}: c overlaps {name}, which is read while c is written; use other memory")
+                name = ("a", "b", "the bias")[min(index, 2)]
+                raise KernelError(f"{word}: c overlaps {name}, which is read while c is written; give c other memory")
 
     def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[EpilogueStep, ...]:
         if isinstance(epilogue, str):
             epilogue = (epilogue,)
         if not isinstance(epilogue, tuple | list):
-            raise KernelError(f"{word}: epilogue {epilogue!r} is no sequence of steps; allowed: {ALLOWED}")
+            raise KernelError(f"{word}: epilogue {epilogue!r} is no sequence of steps; allowed steps: {ALLOWED}")
         return tuple(self._step(word, each, n, accumulator) for each in epilogue)
 
     def _step(self, word: str, step: object, n: int, accumulator: DType) -> EpilogueStep:
@@ -654,7 +654,7 @@ class TL:
         if name == BIAS and is_pair:
             kind = value.dtype if isinstance(value, Pointer) else accumulator
             if kind.accumulator is not accumulator:
-                raise KernelError(f"{word}: a bias of {kind} does not fit sums of {accumulator}")
+                raise KernelError(f"{word}: sums of {accumulator} need a bias of {accumulator}, not of {kind}")
             nbytes = n * kind.itemsize
             address = self._translate(as_bytes(value), nbytes)
             self._pe.check_memory(address, nbytes)
@@ -664,12 +664,12 @@ class TL:
                 return EpilogueStep(SCALE, float(value))
             if isinstance(value, int) and -(2**31) <= value < 2**31:
                 return EpilogueStep(SCALE, value)
-            raise KernelError(f"{word}: sums of {accumulator} are scaled by an i32, not by {value!r}")
+            raise KernelError(f"{word}: the scale of sums of {accumulator} must be an i32, not {value!r}")
         if name in UNARY and not is_pair:
             if OPERATIONS[str(name)].is_of_floats and not accumulator.is_float:
-                raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
+                raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}; use operands of floats")
             return EpilogueStep(str(name))
-        raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed: {ALLOWED}")
+        raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed steps: {ALLOWED}")
 
     def zeros(self, shape: int | Shape, dtype: object) -> TensorHandle:
         """Return an array of zeros."""
@@ -687,7 +687,7 @@ class TL:
         """
         kind = as_dtype(dtype)
         if type(start) is not int or type(end) is not int or end <= start:
-            raise KernelError(f"tl.arange({start!r}, {end!r}): give two ints, the second one larger")
+            raise KernelError(f"tl.arange({start!r}, {end!r}): give two ints, the second larger than the first")
         limit = kind.exact_int
         if limit is not None and max(abs(start), abs(end - 1)) > limit:
             raise KernelError(f"tl.arange({start}, {end}): {kind} holds integers up to {limit} exactly; use 'i32'")
@@ -748,7 +748,7 @@ class TL:
         """
         if not isinstance(mask, TensorHandle) or mask.dtype is not I8:
             what = f"{mask.name} of {mask.dtype}" if isinstance(mask, TensorHandle) else type(mask).__name__
-            raise KernelError(f"tl.where takes a mask of i8, not {what}; comparisons such as x > 0 return one")
+            raise KernelError(f"tl.where takes a mask of i8, not {what}; a comparison such as x > 0 returns a mask")
         dtype = None
         if not isinstance(x, TensorHandle) and not isinstance(y, TensorHandle):
             dtype = I32 if isinstance(x, int) and isinstance(y, int) else F32
@@ -800,7 +800,7 @@ class TL:
         if dims == x.shape:
             return x
         if broadcast([x.shape, dims]) != dims:
-            raise KernelError(f"tl.broadcast_to of {text_of(x)} to {list(dims)}: only a size of 1 can be repeated")
+            raise KernelError(f"tl.broadcast_to of {text_of(x)} to {list(dims)}: only sizes of 1 can be repeated")
         return self._rearrange("broadcast_to", x, dims)
 
     def reshape(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
@@ -812,7 +812,7 @@ class TL:
         self._check_handle(x, "tl.reshape takes a handle")
         dims = as_shape(shape)
         if math.prod(dims) != math.prod(x.shape):
-            raise KernelError(f"tl.reshape of {text_of(x)} to {list(dims)}: the number of elements differs")
+            raise KernelError(f"tl.reshape of {text_of(x)} to {list(dims)}: give a shape of as many elements")
         return self._view(x, dims)
 
     def join(self, parts: Sequence[TensorHandle]) -> TensorHandle:
@@ -826,13 +826,13 @@ class TL:
         """
         task = self._task()
         if not parts:
-            raise KernelError("tl.join takes handles, one or more")
+            raise KernelError("tl.join needs at least one handle")
         for each in parts:
             self._check_handle(each, "tl.join takes handles")
             if each.dtype is not parts[0].dtype:
                 raise mixed("tl.join", tuple(parts))
             if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
-                raise KernelError(f"tl.join of {text_of(each)}, which is a view, joined already, or in a slot")
+                raise KernelError(f"tl.join takes no view, joined handle or message in a slot, such as {text_of(each)}")
             each.is_placed = True
         result = TensorHandle(self, None, parts[0].dtype)
         result.is_placed = True
@@ -898,9 +898,9 @@ class TL:
             return None
         dims = broadcast(shapes)
         if dims is None:
-            some = " and ".join([text_of(each) for each in operands if isinstance(each, TensorHandle)])
+            texts = " and ".join([text_of(each) for each in operands if isinstance(each, TensorHandle)])
             raise KernelError(
-                f"{name} of {some}: the shapes do not broadcast; from the last dimension on, sizes must be equal or 1 "
+                f"{name} of {texts}: the shapes do not broadcast; from the last dimension on, sizes must be equal or 1 "
                 f"(x[:, None] adds a dimension of 1)"
             )
         return dims
@@ -908,13 +908,13 @@ class TL:
     def _reduce(self, name: str, op: str, x: TensorHandle, axis: object, keep_dims: bool) -> TensorHandle:
         task = self._task()
         self._check_handle(x, f"{name} takes a handle")
-        shape, at = x.shape, axis_of(name, x, axis)
-        if at is None:
+        shape, index = x.shape, axis_of(name, x, axis)
+        if index is None:
             dims: Shape = (1,) * len(shape) if keep_dims else (1,)
         else:
-            dims = (*shape[:at], *((1,) if keep_dims else ()), *shape[at + 1 :]) or (1,)
+            dims = (*shape[:index], *((1,) if keep_dims else ()), *shape[index + 1 :]) or (1,)
         result = TensorHandle(self, None, result_dtype(op, x.dtype))
-        self._submit(Reduce(op, x, at, dims, result)).wait(task)
+        self._submit(Reduce(op, x, index, dims, result)).wait(task)
         return result
 
     def _make(self, op: str, dims: Shape, value: Number, dtype: DType) -> TensorHandle:
@@ -931,7 +931,7 @@ class TL:
 
     def _view(self, x: TensorHandle, dims: Shape, first: int = 0) -> TensorHandle:
         task = self._task()
-        self._check_handle(x, "a view is of a handle")
+        self._check_handle(x, "a view needs a handle")
         result = TensorHandle(self, None, x.dtype)
         result.is_placed = True
         self._submit(View(x, dims, result, first)).wait(task)

@@ -112,14 +112,14 @@ class TensorHandle(Handle):
         raise KernelError(f"{self!r} // {other!r}: PE_MATH cannot floor-divide; write tl.cast(x / y, 'i32') of floats")
 
     def __float__(self) -> NoReturn:
-        raise KernelError(f"{self!r} is not a Python number: its elements are known in simulated time only")
+        raise KernelError(f"{self!r} is not a Python number: its elements are known only in simulated time")
 
     def __repr__(self) -> str:
         array = getattr(self, "array", None)
         return f"{self.name} of {self.dtype}{'' if array is None else list(array.shape)}"
 
     def __bool__(self) -> NoReturn:
-        raise KernelError(f"{self.name} has no truth value: elements are known in simulated time only; use tl.where")
+        raise KernelError(f"{self.name} has no truth value: elements are known only in simulated time; use tl.where")
 
     def __getitem__(self, key: object) -> "TensorHandle":
         """Return a view: ``x[:, None]`` inserts a dimension of 1 at each ``None``; ``x[a:b]`` selects rows."""
@@ -134,7 +134,7 @@ class TensorHandle(Handle):
                 dims.append(sizes.pop(0))
             else:
                 raise KernelError(
-                    f"a handle of shape {list(self.shape)} is indexed by {len(self.shape)} ':' and by None, such as "
+                    f"index a handle of shape {list(self.shape)} by {len(self.shape)} ':' and by None, such as "
                     f"x[:, None], or by one range of its first dimension; tl.load reads a part of a tensor"
                 )
         return self._tl._view(self, (*dims, *sizes))
@@ -145,7 +145,7 @@ class TensorHandle(Handle):
         is_range = key.step is None and type(start) is type(stop) is int
         if not is_range or not 0 <= start < stop <= count:
             raise KernelError(
-                f"a handle of shape {list(self.shape)} has no rows {key.start}:{key.stop}; give first row and end row, "
+                f"a handle of shape {list(self.shape)} has no rows {key.start}:{key.stop}; give first and end row, "
                 f"from 0 to {count}"
             )
         return self._tl._view(self, (stop - start, *others), start * math.prod(others))
