@@ -218,8 +218,8 @@ class AcceptGuard:
     """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
 
     libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect
-    often enough take all file descriptors of a process, which then fails. A guard reserves some descriptors as spares
-    and blocks when few others are free: the kernel drops connection requests (which a member's system repeats), the
+    often enough take all file descriptors of a process, which then fails. A guard reserves some descriptors as spares.
+    It blocks when few others are free: the kernel drops connection requests (which a member's system repeats), the
     connections in the accept queue are closed, and the spares are released. It unblocks when enough are free again.
 
     ``on_blocked`` is called with the limit of open files when the guard blocks for the first time, from any thread.

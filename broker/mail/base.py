@@ -91,7 +91,7 @@ class SipMail(MailEnd, Mail):
 
     A SIP without a grant waits for the broker only: it cannot use a peer's packets before the grant that requires them,
     and waking up for packets would cost more than receiving them. Both waits raise ``Disconnected`` once the connection
-    to the broker is lost and its last frames have been received.
+    to the broker is lost and the broker's last frames have been received.
     """
 
     broker_lost: Notice | None = None

@@ -1,4 +1,4 @@
-"""Third argument of a host script on Tensix chips: tiles, links, programs. Host calls take no simulated time."""
+"""API of host scripts on Tensix chips (third argument): tiles, links, programs. Calls take no simulated time."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -255,7 +255,7 @@ class Metal:
         spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
         """Open a fabric: start routers on the Ethernet cores of links between neighbours. Every chip of the fabric must
-        call this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
+        do this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
         not forward. ``chips``: ranks in order. ``num_links``: parallel links. ``revision``: protocol revision, by
         default the newest. ``payload_bytes``: largest payload. ``spare_slots``: roles of routers near a dateline
         (``dateline``, ``upstream``, ``adjacent``) whose idle channels give their slots to others. With ``upstream`` or

@@ -30,7 +30,7 @@ class Pin:
 
 
 class TileMemory:
-    """Memory of one tile, ``nbytes`` large, with the bytes 0 at first. ``name``: the memory's name in messages.
+    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages.
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
     ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.

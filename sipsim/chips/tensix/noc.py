@@ -97,7 +97,7 @@ class NocGraph:
 
     def data_route(self, noc: int, src: Core, dst: Core) -> Route:
         """Return the route of bytes that are read from tile ``src`` and written to tile ``dst``: the route
-        :meth:`between` the tiles, plus the DRAM channel of each tile that has one.
+        :meth:`between` the tiles, plus the DRAM channels of DRAM tiles.
         """
         route = self._data_routes.get((noc, src, dst))
         if route is None:

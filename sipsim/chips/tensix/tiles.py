@@ -168,7 +168,7 @@ class Tiles:
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
     ) -> None:
         """Add to a word of a tile for a router, starting ``delay_ps`` from now. ``is_behind_writes``: whether the
-        increment follows all writes of :meth:`deliver` to that tile; else its time is that of an idle path.
+        increment follows all writes of :meth:`deliver` to that tile; otherwise it takes the time of an idle path.
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)

@@ -115,7 +115,7 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
-        Every chip of the fabric must make the same calls. Without ``fabric``, the call uses a fabric of all chips.
+        Every chip of the fabric must make the same calls. The default ``fabric`` contains all chips.
 
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor.
@@ -252,7 +252,7 @@ class Collectives:
         return output
 
     def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """Return the fabric of all chips with this topology, which is opened by the first call.
+        """Return the fabric of all chips with this topology, which the first call opens.
 
         Raises:
             KernelMisuse: if the topology is neither a line nor a ring.
@@ -350,7 +350,7 @@ class Collectives:
         direct_reduce_scatter(call, cut, source_of)
 
     def _call_plan(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> CallPlan:
-        """Return a plan with a worker for both directions of each parallel link, even for one without a router."""
+        """Return a plan with a worker per direction of each parallel link, even for a direction without a router."""
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.page_bytes > packet_bytes:
             what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"

@@ -26,8 +26,8 @@ def line_all_gather(call: CallPlan, cut: Cut) -> None:
 
 def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
     """Make the packets of an all-gather on a ring: each worker sends the chip's slice to one neighbour, and relays the
-    slices from the other neighbour. Slices travel half around the ring in both directions, or all around in one.
-    ``chunks``: packets between semaphore increments. A piece has the same places as in :func:`line_all_gather`.
+    slices from the other neighbour. Slices travel half of the ring in both directions, or the whole ring in
+    one. ``chunks``: packets between semaphore increments. A piece has the same places as in :func:`line_all_gather`.
     """
     place = call.place
     for worker in call.workers.values():
@@ -132,7 +132,7 @@ PARTIAL = {Direction.E: FORWARD, Direction.W: BACKWARD}
 
 def ring_reduce_scatter(call: CallPlan, cut: Cut, chunks: int, group: int) -> None:
     """Make the packets of a reduce-scatter on a ring: a relay adds the chip's input to the arrived partial sum and
-    forwards the sum. Each direction carries half of each slice all around. ``chunks``: packets between increments.
+    forwards the sum. Each direction carries half of each slice around the ring. ``chunks``: packets between increments.
     ``group``: packets of a slice that a worker sends before the next slice (the tensor slicer); 0 for all packets.
     """
     place = call.place

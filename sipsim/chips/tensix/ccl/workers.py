@@ -110,7 +110,7 @@ class Place(NamedTuple):
         return self.size // 2
 
     def is_shared(self, hops: int) -> bool:
-        """Whether the chip ``hops`` away is as far in the other direction, so that each direction carries half."""
+        """Whether the chip ``hops`` away is equally far in both directions, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
 
     def at(self, way: Direction, hops: int) -> int:

@@ -106,7 +106,7 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
 
 def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
     """Return the 8-byte hash of the settings on which both ends must agree. ``of_far_end``: swap senders and receivers,
-    so that the result is that of the far end.
+    so that the result equals the far end's hash.
     """
     seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
     return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

@@ -320,7 +320,7 @@ class Fabric:
         return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
     def _layout_at(self, rank: int, way: Direction) -> RouterLayout:
-        """Return the layout of the router of a chip's link. Either end of a link needs the layouts of both ends."""
+        """Return the layout of the router of a chip's link. Each end of a link needs the layouts of both ends."""
         role = self._places.role(rank, way) if self._spare_slots else ""
         if role not in self._spare_slots:
             return self._layout

@@ -1,4 +1,4 @@
-"""Mux: a worker that forwards the packets of several clients, since a router's channel takes one worker at a time.
+"""Mux: a worker that forwards the packets of several clients, since a router's channel serves one worker at a time.
 
 Each client connects to a channel of the mux in the same way as to a router; a channel has one client. The slots of a
 channel may hold headers only, for packets without payload. The mux polls the channels in turn, one packet per visit.

@@ -154,7 +154,7 @@ def mesh_unicast(east: int, south: int) -> Route:
 
 def path(ways: Sequence[Direction], is_written: Sequence[bool]) -> Route:
     """Return the route with one hop per entry of ``ways``. ``is_written``: by hop, whether the chip at the end of the
-    hop receives the packet; the last chip always does.
+    hop receives the packet; the last chip always receives the packet.
 
     Raises:
         KernelMisuse: for more hops than fit in a header, or a hop back over the same link.

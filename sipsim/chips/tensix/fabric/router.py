@@ -33,7 +33,7 @@ from sipsim.records.dump import BlockedResource
 Ps = int
 Channel = SenderChannel | ReceiverChannel
 MOST_SENDERS = 6
-"""The most sender channels of a router: a worker's, and per virtual channel those that other receivers fill."""
+"""The most sender channels of a router: the worker's, and per virtual channel the channels that receivers fill."""
 NONE = (0,) * MOST_SENDERS
 
 
@@ -314,7 +314,7 @@ class Router:
             self.send_credits(channel.vc, completed, NONE, time_ps)
         self._loop_of[id(channel)].end_visit(time_ps)
 
-    # --- what visits do ---------------------------------------------------------------------------------------------
+    # --- actions of visits --------------------------------------------------------------------------------------------
 
     def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
         """Send the channel's oldest unsent packet into the next slot of the receiver at the far end."""
