@@ -309,7 +309,7 @@ def test_only_packet_batches_of_the_peer_itself_are_accepted(ends: Ends, frame: 
     assert sip.recv_data() == batch(1, 7)
     (notice,) = sip.notices()
     assert why in notice.text
-    assert notice.text.endswith("the broker dropped the message")
+    assert notice.text.endswith("this SIP dropped the frame")
 
 
 @pytest.mark.parametrize("rank", [0, 1, 127, 128, 255, 256, 4095])
