@@ -143,7 +143,7 @@ WRONG = {
     "the broker's own": (replace(KEYS.for_sip(1), own=KEYS.broker), "refused this process's key"),
     "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "its key differs"),
     "the key of SIP 2": (KEYS.for_sip(2), "rejects this process, which has the key of SIP 2"),
-    "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process: it has the key of the launcher"),
+    "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process, which has the key of the launcher"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_process_with_a_wrong_key_learns_why_and_its_frames_are_dropped(ends: 
     joins(ends)
     keys, why = WRONG[what]
     sip = intruder(ends, 1, keys)
-    reaches_broker = "process: it" in why
+    reaches_broker = "process, which" in why
     with in_thread(lambda: broker_drops(ends) if reaches_broker else await_notice(ends.broker, "", receive=True)):
         notice = refusal_of(sip)
     assert why in notice.text
