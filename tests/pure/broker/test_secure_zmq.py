@@ -199,7 +199,7 @@ def test_the_first_process_of_an_address_keeps_it(over_tcp: Ends, plain: Ends, k
     second = intruder(ends, 0, KEYS.for_sip(0) if keys else None)
     with in_thread(lambda: broker_drops(ends)):
         notice = refusal_of(second)
-    assert "it uses a ticket that another process already uses" in notice.text
+    assert "which uses a ticket that another process already uses" in notice.text
     assert "with the routing id of SIP 0 uses a ticket that another" in texts(ends.broker)
     assert ends.broker.send(0, b"still you") is True
     assert first.recv_control() == b"still you"
