@@ -14,7 +14,7 @@ OutChannels = list[dict[int, Channel]]
 
 
 def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
-    """Return the channel with the least delay of each ordered pair of SIPs; of equal delays, the first by name."""
+    """Return, per ordered pair of SIPs, the channel with the least delay; if delays are equal, the first by name."""
     out: OutChannels = [{} for _ in range(size)]
     for channel in sorted(channels, key=lambda c: (c.delay_ps, c.name), reverse=True):
         out[channel.src][channel.dst] = channel
@@ -24,7 +24,7 @@ def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
 def least_chains(
     source: int, out: OutChannels, reactions_ps: Sequence[Ps]
 ) -> tuple[list[Ps | None], list[Channel | None]]:
-    """Return, by destination, the delay in ps and the last channel of the fastest chain; None if no chain exists.
+    """Return, by destination, the delay in ps and the last channel of the fastest chain; None if there is no chain.
 
     The entry of ``source`` itself is the delay of the shortest cycle through ``source``.
     """
@@ -48,7 +48,7 @@ def least_chains(
 
 
 NEVER_PS: Ps = 2**64
-"""Never, as a number: later than any representable time plus any number of delays."""
+"""The time that means never: later than any representable time plus any number of delays."""
 
 
 class ZeroDelay(ValueError):
@@ -64,7 +64,7 @@ class DelayMatrix:
     def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
         for channel in channels:
             if channel.delay_ps <= 0:
-                raise ZeroDelay(f"channel {channel.name} has no delay; give its link a positive latency")
+                raise ZeroDelay(f"channel {channel.name} has no delay; give the link of this channel a latency above 0")
         out, reactions = out_channels(size, channels), reactions_ps or [0] * size
         solved = [least_chains(source, out, reactions) for source in range(size)]
         self.rows: list[list[Ps | None]] = [row for row, _ in solved]
@@ -87,5 +87,5 @@ class DelayMatrix:
         return names[::-1]
 
     def _sources_of(self, dst: int) -> list[tuple[int, Ps]]:
-        found = [(src, delay) for src, row in enumerate(self.rows) if (delay := row[dst]) is not None]
-        return sorted(found, key=lambda entry: (entry[1], entry[0]))
+        sources = [(src, delay) for src, row in enumerate(self.rows) if (delay := row[dst]) is not None]
+        return sorted(sources, key=lambda entry: (entry[1], entry[0]))

@@ -11,9 +11,9 @@ import os
 class CpuAffinity:
     """The processors and the scheduling policy of this process.
 
-    ``shared_cpu_seed``: any number, equal in all processes of a run, that selects the shared processor. A SIP runs
-    under SCHED_BATCH, so it does not preempt the process that wakes it. The broker (``preempts``) preempts, since other
-    processes wait for its answer, unless all share a processor. A scheduling policy set by the user is not changed.
+    ``shared_cpu_seed``: any number, equal in all processes of a run, that selects the shared processor. SIPs run
+    under SCHED_BATCH, so that a woken SIP does not preempt its waker. ``preempts``: keep SCHED_OTHER unless processes
+    share a processor (for the broker, whose answers SIPs wait for). A policy that the user has set is not changed.
     """
 
     def __init__(self, shared_cpu_seed: int, preempts: bool = False) -> None:
@@ -63,7 +63,7 @@ class ColocationPolicy:
         self._reports = 0
 
     def note(self, running: int, run_ns: int) -> bool:
-        """Add a report; return whether to share. ``running``: number of SIPs that ran just before the report."""
+        """Add a report after ``run_ns`` of host time, before which ``running`` SIPs ran; return whether to share."""
         self._running += (running - self._running) / SMOOTHING
         self._run_ns += (run_ns - self._run_ns) / SMOOTHING
         self._reports += 1

@@ -1,8 +1,8 @@
 """The broker's decisions: joining, grants, the end of the run, and what a failure causes. Pure.
 
-``Hub.handle(sender, message)`` returns the messages to send. ``broker.process`` calls it for mail between processes,
-the ``inproc`` engine by function calls. A SIP is addressed by the mail address of its present incarnation; messages of
-stale incarnations are dropped.
+``Hub.handle(sender, message)`` returns the messages to send. ``broker.process`` calls a hub for mail between processes,
+the ``inproc`` engine for mail within one process. A SIP is addressed by the mail address of its present incarnation;
+messages of stale incarnations are dropped.
 """
 
 from collections.abc import Iterable
@@ -91,7 +91,7 @@ class Hub:
         self._deferred: dict[int, Failed] = {}
         self._dumps: dict[int, bytes] = {}
         self._unanswered: set[int] = set()
-        self._asked: set[int] = set()
+        self._end_sent_to: set[int] = set()
         # Joins of incarnations that the launcher has not announced yet, by address.
         self._early: dict[int, Join] = {}
 
@@ -127,7 +127,7 @@ class Hub:
         """Refuse a stale incarnation, or store the ``Join`` of an incarnation that no ``Restart`` has announced yet."""
         if not is_early:
             # The old process may have lost only its connection; it must neither continue nor write its log.
-            return [(sender, Refused(f"rank {split_address(sender)[0]} is simulated by another process now"))]
+            return [(sender, Refused(f"another process simulates rank {split_address(sender)[0]} now"))]
         if isinstance(message, Join):
             self._early[sender] = message
         return []
@@ -170,21 +170,21 @@ class Hub:
 
     def _join(self, sender: int, join: Join) -> Out:
         if sender < 0:
-            raise ProtocolError(f"rank {join.rank} joined from address {sender}, which is no SIP's")
+            raise ProtocolError(f"rank {join.rank} joined from address {sender}, which is not the address of a SIP")
         if sender != join.rank:
             return [(sender, Refused(f"rank {join.rank} joined from the address of rank {sender}"))]
         reason = self._membership.join(join)
         if reason is not None:
             return [
-                (self._at(sender), Refused(reason)),
+                (self._address(sender), Refused(reason)),
                 (LAUNCHER, RankFailed(join.rank, "refused", reason, "", 0)),
                 *self._abort(reason),
             ]
         if self.phase is Phase.DONE:
-            return [(self._at(sender), Refused("the run is over"))]
+            return [(self._address(sender), Refused("the run is over"))]
         self._unanswered.add(join.rank)
         if self.phase is Phase.ABORTING:
-            return [(self._at(sender), Abort("the run is already ending"))]
+            return [(self._address(sender), Abort("the run is already ending"))]
         self.timesync.waits.since_ns[join.rank] = self._now_ns
         self.timesync.note_logged(join.rank, join.logged, join.logged_ps)
         if self.phase is Phase.JOINING:
@@ -193,19 +193,20 @@ class Hub:
 
     def _start(self) -> Out:
         self.phase = Phase.RUNNING
-        return [(LAUNCHER, RunStarted()), *((self._at(rank), self._start_for(rank)) for rank in range(self._size))]
+        starts = [(self._address(rank), self._start_for(rank)) for rank in range(self._size)]
+        return [(LAUNCHER, RunStarted()), *starts]
 
     def _rejoin(self, join: Join) -> Out:
         news = Rejoined(join.rank, join.endpoint, join.incarnation)
         others = [rank for rank in self._membership.joined if rank != join.rank]
-        return [(self._at(join.rank), self._start_for(join.rank)), *((self._at(rank), news) for rank in others)]
+        return [(self._address(join.rank), self._start_for(join.rank)), *self._to(others, news)]
 
     def _start_for(self, rank: int) -> Start:
         return Start(self._membership.endpoints(), self.timesync.taken_of(rank))
 
     def _report(self, sender: int, report: Report) -> Out:
         if self.phase is Phase.JOINING:
-            raise ProtocolError(f"SIP {sender} reported before the run was started")
+            raise ProtocolError(f"SIP {sender} sent a report before the run started")
         if self.phase is not Phase.RUNNING:
             return []
         self.timesync.note(sender, report, self._now_ns)
@@ -214,7 +215,7 @@ class Hub:
 
     def _connection_lost(self, sender: int, news: ConnectionLost) -> Out:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
-            raise ProtocolError(f"SIP {sender} reports the loss of SIP {news.peer}; SIPs are 0 to {self._size - 1}")
+            raise ProtocolError(f"SIP {sender} reports the loss of SIP {news.peer}, but SIPs are 0 to {self._size - 1}")
         if news.endpoint != self._membership.endpoints()[news.peer]:
             # The loss of an earlier incarnation, which a SIP in a long window reports late.
             return []
@@ -235,14 +236,14 @@ class Hub:
 
     def _progress(self, sender: int, progress: Progress) -> Out:
         if not 0 <= sender < self._size:
-            raise ProtocolError(f"progress of SIP {sender}; SIPs are 0 to {self._size - 1}")
+            raise ProtocolError(f"SIP {sender} reports progress, but SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
         self._progress_of[sender] = (progress.now_ps, self._now_ns)
         return []
 
     def _record(self, sender: int, record: Record) -> Out:
         if not 0 <= sender < self._size:
-            raise ProtocolError(f"a record of SIP {sender}; SIPs are 0 to {self._size - 1}")
+            raise ProtocolError(f"SIP {sender} sent a record, but SIPs are 0 to {self._size - 1}")
         return [(LAUNCHER, RankRecord(sender, record.index, record.blob))]
 
     @property
@@ -257,8 +258,8 @@ class Hub:
         self._undecided = False
         decision = self.timesync.decide()
         if not isinstance(decision, Quiescent):
-            at = self._membership.addresses
-            return [(at[rank], grant) for rank, grant in decision]
+            addresses = self._membership.addresses
+            return [(addresses[rank], grant) for rank, grant in decision]
         if self._deferred:
             return self._abort("a SIP failed")
         last_sync: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
@@ -267,7 +268,7 @@ class Hub:
             self.phase = Phase.DUMPING
             return last_sync + self._to(range(self._size), DumpRequest())
         self.phase = Phase.ENDING
-        self._asked |= self._unanswered
+        self._end_sent_to |= self._unanswered
         return last_sync + self._to(self._unanswered, End())
 
     def _dump(self, sender: int, dump: Dump) -> Out:
@@ -280,14 +281,14 @@ class Hub:
             return []
         dumps = tuple(self._dumps[rank] for rank in range(self._size))
         if self._reached_limit and self._limit_ps is not None:
-            return [(LAUNCHER, SimTimeReached(self._limit_ps, dumps)), *self._abort("the limit of simulated time")]
+            return [(LAUNCHER, SimTimeReached(self._limit_ps, dumps)), *self._abort("simulated time is at its limit")]
         return [(LAUNCHER, Deadlock(dumps)), *self._abort("deadlock")]
 
     def _result(self, sender: int, result: Result) -> Out:
         if sender not in self._unanswered:
             return []
         self._unanswered.discard(sender)
-        if sender not in self._asked and self.phase is not Phase.ABORTING:
+        if sender not in self._end_sent_to and self.phase is not Phase.ABORTING:
             raise ProtocolError(f"SIP {sender} sent its result before End")
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
@@ -299,7 +300,8 @@ class Hub:
             self.timesync.stop_at(failed.now_ps + 1)
             return []
         out = [self._failure(sender, failed), *self._abort(f"SIP {sender} failed: {failed.message}")]
-        return out if is_member else [*out, (self._at(sender), Refused("the run ends because this process has failed"))]
+        refused = Refused("the run ends because this process has failed")
+        return out if is_member else [*out, (self._address(sender), refused)]
 
     def _failure(self, sender: int, failed: Failed) -> tuple[int, Message]:
         rank = failed.blames if failed.blames is not None else sender if sender >= 0 else None
@@ -320,14 +322,14 @@ class Hub:
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
     def _restart(self, restart: Restart) -> Out:
-        """Discard the answers of the old process. SIPs that have answered still run, to resend logged packets."""
+        """Replace the process of a SIP: discard its answers. SIPs that have answered still run, to resend packets."""
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
-        self._asked.discard(restart.rank)
+        self._end_sent_to.discard(restart.rank)
         self._progress_of[restart.rank] = (0, self._now_ns)
         self._deferred.pop(restart.rank, None)
         out = self._resume_with(restart.rank)
-        early = self._early.pop(self._at(restart.rank), None)
+        early = self._early.pop(self._address(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
 
     def _resume_with(self, rank: int) -> Out:
@@ -345,9 +347,9 @@ class Hub:
             return []
         sent_last = self.phase in (Phase.DUMPING, Phase.ENDING)
         last_sync: Out = [] if sent_last else [(LAUNCHER, self.sync(self._now_ns, last=True))]
-        asked = self.phase is Phase.ENDING
+        end_sent = self.phase is Phase.ENDING
         self.phase = Phase.ABORTING
-        aborts = [] if asked else self._to(self._unanswered, Abort(reason))
+        aborts = [] if end_sent else self._to(self._unanswered, Abort(reason))
         return self._first_deferred() + last_sync + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
@@ -372,7 +374,7 @@ class Hub:
         """The synchronisation state of every SIP at host time ``now_ns``: which SIP waits for which."""
         return explain(self.timesync, self._membership, self.phase.value, self._began_ns, now_ns, last)
 
-    def _at(self, rank: int) -> int:
+    def _address(self, rank: int) -> int:
         return self._membership.addresses[rank] if 0 <= rank < self._size else rank
 
     def _to(self, ranks: Iterable[int], message: Message) -> Out:

@@ -21,7 +21,7 @@ class Membership:
         self._incarnations = [0] * size
 
     def forget(self, rank: int, incarnation: int) -> None:
-        """Remove a rank whose process has exited. ``incarnation``: the number of the process that replaces the old."""
+        """Remove a rank whose process has exited. ``incarnation``: the number of the new process."""
         self.joined.pop(rank, None)
         self.addresses[rank], self._incarnations[rank] = address_of(rank, incarnation), incarnation
 
@@ -52,15 +52,16 @@ class Membership:
 
     def _objection(self, join: Join) -> str | None:
         if join.protocol != PROTOCOL:
-            return f"SIP {join.rank} uses protocol {join.protocol}, the broker {PROTOCOL}; install one version"
+            return f"SIP {join.rank} uses protocol {join.protocol}, the broker uses {PROTOCOL}; install one version"
         if join.world_size != self._size or join.rank >= self._size:
-            return f"SIP {join.rank} of {join.world_size} cannot join a run of {self._size} SIPs; give all one config"
+            return f"SIP {join.rank} of {join.world_size} cannot join a run of {self._size} SIPs; use one config"
         if join.rank in self.joined:
             other = self.joined[join.rank]
-            return f"rank {join.rank} joined twice: pid {other.pid} on {other.host} and pid {join.pid} on {join.host}"
+            pids = f"pid {other.pid} on {other.host} and pid {join.pid} on {join.host}"
+            return f"two processes joined as rank {join.rank}: {pids}; start one process per rank"
         for first in self.joined.values():
             if join.version != first.version:
-                versions = f"SIP {join.rank} runs version {join.version}, SIP {first.rank} {first.version}"
+                versions = f"SIP {join.rank} runs version {join.version}, SIP {first.rank} runs {first.version}"
                 return f"{versions}; install one version"
             if join.plan_digest != first.plan_digest:
                 return (

@@ -30,7 +30,7 @@ def run_broker(
     listens: Callable[[str], None] = lambda _endpoint: None,
     limit_ps: int | None = None,
 ) -> int:
-    """Serve one run of ``size`` SIPs until every SIP has answered and the launcher was sent all messages; return 0.
+    """Serve one run of ``size`` SIPs until every SIP has answered and the launcher's messages are sent; return 0.
 
     ``listens(endpoint)`` is called once processes can connect; ``endpoint`` contains the port number.
     """
@@ -70,7 +70,7 @@ def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
 class Losses:
     """Finds the ranks that are no longer connected.
 
-    A notice of a lost connection names no process. It arrives before libzmq closes the connection, and before the
+    A notice of a lost connection names no process. Notices arrive before libzmq closes the connection, and before the
     process's last frames (perhaps its ``Join``) are read. So all ranks are pinged for ``RECHECKS_MS`` after a notice.
     """
 
@@ -95,7 +95,7 @@ class Losses:
         self._due_ns = now_ns + RECHECK_MS * 1_000_000 if now_ns < self._until_ns else None
         ping = encode(Ping())
         live = self._hub.live_addresses()
-        lost = {at: rank for rank, at in live if at not in self._lost and not self._mail.send(at, ping)}
+        lost = {to: rank for rank, to in live if to not in self._lost and not self._mail.send(to, ping)}
         self._lost.update(lost)
         return [answer for rank in lost.values() for answer in self._hub.cannot_reach(rank)]
 

@@ -49,7 +49,7 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except (zmq.ZMQError, ValueError):
             matches = False
         if not matches:
-            raise ValueError("the secret and the public key do not match; the ticket is damaged: write a new one")
+            raise ValueError("the secret and the public key do not match; the ticket is damaged: write a new ticket")
 
     def __repr__(self) -> str:
         return f"KeyPair(public={self.public!r}, secret={HIDDEN})"
@@ -104,7 +104,7 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return JobKeys(pairs[0], pairs[1], tuple(pairs[2 : 2 + n_sips]), tuple(pairs[2 + n_sips :]))
 
     def for_sip(self, rank: int) -> SipKeys:
-        """The keys that the SIP ``rank`` needs, the same after a restart."""
+        """The keys that the SIP ``rank`` needs; equal after a restart."""
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
@@ -136,9 +136,9 @@ def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = Fa
     Raises:
         ValueError: if another process could connect; the message says what to do.
     """
-    scheme, found, path = endpoint.partition("://")
-    if not found:
-        raise ValueError(f"{endpoint}: no endpoint; write ipc://PATH, unix://PATH or tcp://ADDRESS:PORT")
+    scheme, separator, path = endpoint.partition("://")
+    if not separator:
+        raise ValueError(f"{endpoint!r} is no endpoint; write ipc://PATH, unix://PATH or tcp://ADDRESS:PORT")
     if scheme in ("ipc", "unix"):
         _check_folder(endpoint, path)
     elif keys is None and not is_loopback(endpoint):
@@ -171,41 +171,41 @@ def _check_folder(endpoint: str, path: str) -> None:
         raise ValueError(f"{endpoint}: every user of this host could connect; name a file in a private folder")
     folder = os.path.dirname(path) or "."
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except OSError as error:
-        raise ValueError(f"{endpoint}: cannot read {folder}: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise ValueError(f"{endpoint}: {folder} is not a folder")
-    if found.st_uid != os.geteuid():
-        raise ValueError(f"{endpoint}: {folder} belongs to user {found.st_uid}; use a folder of your own, mode 0700")
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
-        raise ValueError(f"{endpoint}: other users can enter {folder} (mode {mode:04o}); chmod it to 0700")
+        raise ValueError(f"{endpoint}: cannot read {folder}: {error.strerror}; create it with mode 0700") from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise ValueError(f"{endpoint}: {folder} is not a folder; name a file in a private folder")
+    if status.st_uid != os.geteuid():
+        raise ValueError(f"{endpoint}: {folder} belongs to user {status.st_uid}; use a folder of your own, mode 0700")
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        raise ValueError(f"{endpoint}: other users can enter {folder} (mode {mode:04o}); run chmod 0700 {folder}")
 
 
 SPARES = 16
 MARGIN = 8
-"""Number of free file descriptors, besides the spares, below which a guard blocks; it unblocks at twice as many."""
-MOST_WAITING = 1000
+"""Number of free file descriptors, besides the spares, below which a guard blocks."""
+MAX_DROPPED = 1000
 """Bound on the connections in the accept queue that a guard closes when it blocks."""
 OPEN_FILES = "/proc/self/fd"
 RECHECK_MS = 200
 """Period in ms at which a guard that blocks is updated."""
 _RETURN_0 = struct.pack("=HBBI", 0x06, 0, 0, 0)
-"""A program of the classic packet filter that drops every packet."""
+"""A classic BPF program that drops every packet."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _GUARDS: "set[AcceptGuard]" = set()
 Opened = TypeVar("Opened")
 
 
 def release_spares() -> bool:
-    """Block all accept guards of this process, which has no free file descriptor; return whether that freed any."""
+    """Block all accept guards of this process, which has no free file descriptor; return whether one became free."""
     freed = [guard.block() for guard in list(_GUARDS)]
     return any(freed)
 
 
 def retry_with_spares(open_files: Callable[[], Opened]) -> Opened:
-    """Return ``open_files()``; if no file descriptor was free, release the spares of all guards and call it again."""
+    """Return ``open_files()``; if no file descriptor was free, release the spares of all guards and try again."""
     try:
         return open_files()
     except Exception as error:
@@ -217,10 +217,10 @@ def retry_with_spares(open_files: Callable[[], Opened]) -> Opened:
 class AcceptGuard:
     """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
 
-    libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect often
-    enough take all open files of a process, whose work then fails. A guard holds some files as spares. It blocks when
-    few other files are left: the kernel drops connection requests (which a member's system repeats), connections in the
-    accept queue are closed, and the spares are released to this process. It unblocks when enough files are free again.
+    libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect
+    often enough take all file descriptors of a process, which then fails. A guard reserves some descriptors as spares.
+    It blocks when few others are free: the kernel drops connection requests (which a member's system repeats), the
+    connections in the accept queue are closed, and the spares are released. It unblocks when enough are free again.
 
     ``on_blocked`` is called with the limit of open files when the guard blocks for the first time, from any thread.
     """
@@ -246,11 +246,11 @@ class AcceptGuard:
         return self._is_blocking
 
     def update(self) -> None:
-        """Block or unblock, by the number of files that are left."""
-        left = _free_descriptors()
-        if left < MARGIN:
+        """Block or unblock, by the number of free file descriptors."""
+        n_free = _free_descriptors()
+        if n_free < MARGIN:
             self.block()
-        elif self._is_blocking and left >= SPARES + 2 * MARGIN:
+        elif self._is_blocking and n_free >= SPARES + 2 * MARGIN:
             self._unblock()
 
     def block(self) -> bool:
@@ -269,7 +269,7 @@ class AcceptGuard:
         return had_spares
 
     def close(self) -> None:
-        """Release the guard's files; the listening socket stays as it is."""
+        """Release the guard's file descriptors; the listening socket stays open."""
         _GUARDS.discard(self)
         with self._lock:
             for fd in self._spares:
@@ -293,7 +293,7 @@ class AcceptGuard:
         if self._spares:
             os.close(self._spares.pop())
         with contextlib.suppress(OSError):
-            for _ in range(MOST_WAITING):
+            for _ in range(MAX_DROPPED):
                 self._socket.accept()[0].close()
 
     def _reserve_spares(self) -> None:
@@ -303,7 +303,7 @@ class AcceptGuard:
 
 
 def _free_descriptors() -> int:
-    """Number of files that this process can still open; a large number if unknown."""
+    """Number of files that this process can still open; 2**30 if unknown."""
     try:
         return _limit() - len(os.listdir(OPEN_FILES))
     except OSError as error:
@@ -329,7 +329,7 @@ class ZapAuthenticator:
     without receiving, while peers connect. The thread waits in a receive without the GIL, and ends with its context.
     libzmq accepts every client once the ZAP socket is closed, unless the domain is enforced (``ZAP_ENFORCE_DOMAIN``).
 
-    libzmq attaches the name to every frame of the connection (``User-Id``). ``on_rejected`` is called, in this thread,
+    libzmq attaches the member's name to every frame of the connection (``User-Id``). This thread calls ``on_rejected``
     with the address of a rejected client and the reason.
     """
 
@@ -365,18 +365,18 @@ class ZapAuthenticator:
     def answer(self, request: list[bytes]) -> list[bytes]:
         """Return the reply to one request of libzmq."""
         number = request[1] if len(request) > 1 else b""
-        name, why = self._decide(request)
+        name, reason = self._decide(request)
         if name is None:
-            self._on_rejected(request[3].decode(errors="replace") if len(request) > 3 else "", why)
+            self._on_rejected(request[3].decode(errors="replace") if len(request) > 3 else "", reason)
             return [_VERSION, number, b"400", b"not of this run", b"", b""]
         return [_VERSION, number, b"200", b"", name, b""]
 
     def _decide(self, request: list[bytes]) -> tuple[bytes | None, str]:
         if len(request) != 7 or request[0] != _VERSION or request[2] != DOMAIN.encode():
-            return None, "its authentication request is malformed"
+            return None, "the client's authentication request is malformed"
         if request[5] != b"CURVE":
-            return None, "it has no key"
-        return self._names.get(request[6]), "its key is not of this run"
+            return None, "the client has no key"
+        return self._names.get(request[6]), "the client's key is not of this run"
 
     def _serve(self) -> None:
         try:
@@ -399,10 +399,10 @@ class ZapAuthenticator:
             is_blocking = self._guard.is_blocking
             if not is_blocking:
                 poller.register(self._guard, zmq.POLLIN)
-            found = dict(poller.poll(RECHECK_MS if is_blocking else None))
-            if is_blocking or self._guard.fileno() in found:
+            ready = dict(poller.poll(RECHECK_MS if is_blocking else None))
+            if is_blocking or self._guard.fileno() in ready:
                 self._guard.update()
-            if self._socket in found:
+            if self._socket in ready:
                 return
 
 

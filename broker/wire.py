@@ -66,8 +66,8 @@ class Report(Message, tag="report", frozen=True):
     ``next_ps``: the earliest local event. ``held_ps``: the least arrival of packets taken and not yet injected.
     ``sent``: (destination, packets sent so far, least arrival of the new packets). ``taken``: (source,
     packets taken so far, injected or not). ``waiting``: number of blocked kernels and scripts. ``promise_ps``: unless a
-    packet arrives, the SIP sends nothing before this time (``MAX_PS``: nothing at all); None: no promise. ``run_ns``,
-    ``send_ns``: host time of simulating, and of sending packets and the last report, since the last report.
+    packet arrives, the SIP sends nothing before this time (``MAX_PS``: nothing at all); None if it promises nothing.
+    ``run_ns``, ``send_ns``: host time of simulating, and of sending packets and the last report, since that report.
     """
 
     now_ps: Ps
@@ -353,13 +353,13 @@ _BATCH = b"\x94\xacpacket_batch"
 
 def source_of(frame: bytes) -> int | None:
     """Return the ``src`` of an encoded ``PacketBatch`` without decoding the rest; None for other bytes."""
-    at = len(_BATCH) + 1
-    if not frame.startswith(_BATCH) or len(frame) < at:
+    start = len(_BATCH) + 1
+    if not frame.startswith(_BATCH) or len(frame) < start:
         return None
-    if (first := frame[at - 1]) < 0x80:
+    if (first := frame[start - 1]) < 0x80:
         return first
-    found = frame[at : at + (size := {0xCC: 1, 0xCD: 2}.get(first, 0))]
-    return int.from_bytes(found, "big") if size and len(found) == size else None
+    encoded = frame[start : start + (size := {0xCC: 1, 0xCD: 2}.get(first, 0))]
+    return int.from_bytes(encoded, "big") if size and len(encoded) == size else None
 
 
 Kind = TypeVar("Kind")
@@ -377,14 +377,14 @@ def encode(message: Message) -> bytes:
     """
     frame = _ENCODER.encode(message)
     if len(frame) > MAX_FRAME_BYTES:
-        raise BadFrame(f"a message of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+        raise BadFrame(f"the message has {len(frame)} bytes; the limit is {MAX_FRAME_BYTES} bytes")
     return frame
 
 
 def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a message of protocol {PROTOCOL}") -> Kind:
     """Return ``decode(frame)``; raise ``BadFrame`` if the bytes do not match the schema. ``what``: for the text."""
     if len(frame) > MAX_FRAME_BYTES:
-        raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+        raise BadFrame(f"the frame has {len(frame)} bytes; the limit is {MAX_FRAME_BYTES} bytes")
     try:
         return decode(frame)
     # The errors of old versions of msgspec are not ValueErrors.

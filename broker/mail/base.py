@@ -15,8 +15,8 @@ Address = int
 NoticeKind = Literal["refused", "lost", "not_joined", "rejected"]
 JOIN_TIMEOUT_S = 30.0
 SILENCE_S = 2.0
-"""The io threads of a live host answer heartbeats every 0.25 s, whatever its processes compute. TCP retransmits after
-0.2 s, 0.4 s and 0.8 s, later on a busy host: a network cut of 0.5 s may silence a connection for over a second."""
+"""Default of ``MailOptions.silence_s``. A live host answers heartbeats every 0.25 s, whatever its processes compute.
+TCP retransmits after 0.2, 0.4 and 0.8 s: a network cut of 0.5 s may silence a connection for over 1 s."""
 
 
 class Notice(NamedTuple):
@@ -44,7 +44,7 @@ class Disconnected(ConnectionError):
 class MailOptions(NamedTuple):
     """Timeouts of connections over TCP.
 
-    ``silence_s``: a connection without heartbeats for this time is lost; None disables this and ``join_timeout_s``.
+    ``silence_s``: a connection without heartbeats for this time is lost; None disables both timeouts.
     ``join_timeout_s``: limit on the time until the other end answers for the first time.
     ``on_peer_lost``: called with the rank of a lost peer; frames to this peer are dropped until ``reconnect_peer``.
     """
@@ -91,11 +91,11 @@ class SipMail(MailEnd, Mail):
 
     A SIP without a grant waits for the broker only: it cannot use a peer's packets before the grant that requires them,
     and waking up for packets would cost more than receiving them. Both waits raise ``Disconnected`` once the connection
-    to the broker is lost and its last frames have been received.
+    to the broker is lost and the broker's last frames have been received.
     """
 
     broker_lost: Notice | None = None
-    """Why the connection to the broker is lost, or None. With a reason, the next wait raises ``Disconnected``."""
+    """The notice that the connection to the broker is lost, or None. After the notice, waits raise ``Disconnected``."""
     _endpoints: tuple[str, ...] = ()
 
     @abstractmethod
@@ -130,7 +130,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def poll_control(self) -> list[bytes]:
-        """Return the broker's frames that have arrived, without waiting; send queued frames while the peer has room."""
+        """Return the broker's frames that have arrived, without waiting; send queued frames that peers can receive."""
 
 
 class BrokerMail(MailEnd):

@@ -1,6 +1,6 @@
 """Registry of the kinds of mail, one row per kind.
 
-Mail between processes is found by the scheme of an endpoint, mail within one process by its name.
+Mail between processes is found by the scheme of an endpoint, mail within one process by the name of the kind.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class SeededMailKind(NamedTuple):
 
 
 SEEDED_MAIL_KINDS = {
-    "shuffled": SeededMailKind("in a random order that keeps only that of each pair, one process", ShuffledInprocMail),
+    "shuffled": SeededMailKind("one process; random order, kept per pair of sender and receiver", ShuffledInprocMail),
 }
 MAX_MAIL_SEED = 2**64 - 1
 
@@ -88,5 +88,5 @@ def mail_for(endpoint: str) -> MailKind:
     for kind in MAIL_KINDS.values():
         if scheme in kind.schemes:
             return kind
-    known = ", ".join(scheme for kind in MAIL_KINDS.values() for scheme in kind.schemes)
-    raise ValueError(f"{endpoint}: unknown scheme {scheme!r}; allowed: {known}")
+    allowed = ", ".join(scheme for kind in MAIL_KINDS.values() for scheme in kind.schemes)
+    raise ValueError(f"{endpoint}: unknown scheme {scheme!r}; allowed: {allowed}")

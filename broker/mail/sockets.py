@@ -28,14 +28,14 @@ from broker.security import (
     retry_with_spares,
 )
 
-MOST = 100
+MAX_WARNINGS = 100
 
 
 class ConnectionWarnings:
     """The warnings of one process about rejected connections and frames, for the broker's log or the launcher's output.
 
     A warning is one line that starts with ``prefix``. A repeated warning is written the first, tenth, hundredth time
-    and so on, with the number of times. After ``MOST`` lines, one last line says that no more are written.
+    and so on, with the number of times. After ``MAX_WARNINGS`` lines, a last line states that no more follow.
     """
 
     def __init__(self, prefix: str, out: TextIO | None = None) -> None:
@@ -47,14 +47,15 @@ class ConnectionWarnings:
     def write(self, notices: Iterable[Notice]) -> None:
         """Print the notices of rejections. Lost connections are not printed: every run ends with lost connections."""
         for notice in notices:
-            if notice.kind != "rejected" or self._written > MOST:
+            if notice.kind != "rejected" or self._written > MAX_WARNINGS:
                 continue
             self._times[notice.text] += 1
             times = str(self._times[notice.text])
             if times.strip("0") == "1":
                 self._written += 1
                 text = notice.text if times == "1" else f"{notice.text} ({times} times)"
-                text = text if self._written <= MOST else f"{MOST} were rejected; further ones are not reported"
+                if self._written > MAX_WARNINGS:
+                    text = f"after {MAX_WARNINGS} warnings, further rejections are not reported"
                 print(f"{self._prefix}: {text}", file=self._out or sys.stderr, flush=True)
 
 
@@ -68,7 +69,7 @@ EVENTS = (
 )
 MAX_FAILURES = 3
 """Consecutive failed handshakes that count as a refusal; fewer occur while the other end starts or exits."""
-_OTHER_PROGRAM = "does not speak this protocol: it is another program, or another version of this one"
+_OTHER_PROGRAM = "does not speak this protocol: another program or another version listens there; check the endpoint"
 _TICKET = "use the ticket that was written for this run"
 _WANTS_A_KEY = f"requires a key: {_TICKET}"
 
@@ -107,18 +108,18 @@ class Connection:
             case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 self.refuse(f"refused this process's key: {_TICKET}")
             case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                # libzmq does not retry after this one.
+                # libzmq does not retry after this event.
                 mismatch = number == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
-                no_key = f"has no key, but should: {_TICKET}" if self._has_keys else _WANTS_A_KEY
+                no_key = f"has no key, but this process expects a key: {_TICKET}" if self._has_keys else _WANTS_A_KEY
                 self.refuse(no_key if mismatch else _OTHER_PROGRAM)
             case zmq.EVENT_DISCONNECTED if self._state == "up":
-                self._end("lost", f"the connection to {self._peer_name} is lost: its process, its host or the network")
+                self._end("lost", f"the connection to {self._peer_name} is lost: process, host or network failed")
             case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 self._retries = True
                 self._failures += 1
                 if self._failures >= MAX_FAILURES:
-                    differs = f"aborts every handshake: its key differs from the ticket's; {_TICKET}"
-                    # Without a key, libzmq reports this or the mismatch, depending on how fast the server closes.
+                    differs = f"aborts every handshake: its key differs from the key in the ticket; {_TICKET}"
+                    # Without a key, libzmq reports this event or the mismatch, depending on how fast the server closes.
                     self.refuse(differs if self._has_keys else _WANTS_A_KEY)
             case zmq.EVENT_DISCONNECTED if self._retries:
                 self._retries = False
@@ -150,8 +151,8 @@ class Listener:
     """The state of the connections to a socket that listens. Pure.
 
     Events do not name their connection, so ``DISCONNECTED`` is attributed by counting. A failed handshake is followed
-    at once by its ``DISCONNECTED``; another program's bytes cause no other event. Clients that failed authentication
-    are not reported here: the authenticator reports such clients with more detail.
+    at once by its ``DISCONNECTED``; another program's bytes cause ``DISCONNECTED`` only. Clients that failed
+    authentication are not reported here: the authenticator reports such clients with more detail.
     """
 
     def __init__(self, endpoint: Callable[[], str]) -> None:
@@ -180,8 +181,8 @@ class Listener:
             self._unauthorized -= 1
             return None
         if failed or not self._up:
-            why = "it had no key or a wrong server key, is another program, or was silent"
-            return Notice("rejected", None, endpoint, f"rejected a connection to {endpoint}: {why}")
+            reason = "the client had no key or a wrong server key, is another program, or was silent"
+            return Notice("rejected", None, endpoint, f"rejected a connection to {endpoint}: {reason}")
         self._up -= 1
         return Notice("lost", None, endpoint, f"a connection to {endpoint} has ended")
 
@@ -239,12 +240,12 @@ class _Socket:
 
     def events(self) -> list[tuple[int, int]]:
         """Return the new monitor events, as (event, value)."""
-        found = []
+        events = []
         try:
             while True:
-                found.append(_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0]))
+                events.append(_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0]))
         except zmq.Again:
-            return found
+            return events
 
     def close(self, linger_ms: int | None = None) -> None:
         """End monitoring and close the socket; queued frames have ``linger_ms`` to leave, by default ``LINGER_MS``."""
@@ -263,7 +264,7 @@ class ClientSocket(_Socket):
         self.send: Callable[[bytes], object] = self._send_now if monitored else self.socket.send
 
     def _send_now(self, frame: bytes) -> None:
-        """Send without blocking. The frame is dropped if libzmq has given up connecting (``look`` returns why)."""
+        """Send without blocking. The frame is dropped if libzmq has given up connecting (see ``poll_events``)."""
         with contextlib.suppress(zmq.Again):
             self.socket.send(frame, zmq.NOBLOCK)
 
@@ -282,7 +283,7 @@ class ClientSocket(_Socket):
                 self.connection.refuse("".join(c if c.isprintable() else " " for c in reason))
 
     def poll_events(self) -> Notice | None:
-        """Take the new events; return why the connection is gone, or None."""
+        """Take the new events; return the notice of the connection's end, or None."""
         for event in self.events():
             self.connection.note(*event)
         if self.connection.until_s is not None:
@@ -314,8 +315,8 @@ class ServerSocket(_Socket):
 class SocketFactory:
     """Opens the sockets of one process.
 
-    ``keys``: the keys of this process, or None. ``members``: the public keys of all who may connect, each with the
-    name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
+    ``keys``: the keys of this process, or None. ``members``: the public key of each process that may connect, with
+    the name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
     ``MailOptions``. ``monitored``: whether connections are monitored, which endpoints in a private folder do not need.
     """
 
@@ -363,7 +364,7 @@ class SocketFactory:
 
         Raises:
             ValueError: when other processes than the members could connect too.
-            zmq.ZMQError: when this process cannot listen there. Both errors release all sockets of the factory.
+            zmq.ZMQError: when this process cannot listen at ``endpoint``. Both errors release all sockets.
         """
         with self._all_or_nothing():
             check_bind(endpoint, self._keys, plain_loopback=True)
@@ -417,11 +418,11 @@ class SocketFactory:
             raise
 
     def _blocked(self, limit: int) -> None:
-        what = f"unknown clients hold nearly all of the {limit} files that ulimit -n allows"
-        self.note([Notice("rejected", None, "", f"{what}; new connections wait until some of these clients are gone")])
+        cause = f"unknown clients hold nearly all of the {limit} files that ulimit -n allows"
+        self.note([Notice("rejected", None, "", f"{cause}; new connections wait until some of these clients are gone")])
 
-    def _rejected(self, address: str, why: str) -> None:
-        self.note([Notice("rejected", None, address, f"rejected a connection from {address}: {why}")])
+    def _rejected(self, address: str, reason: str) -> None:
+        self.note([Notice("rejected", None, address, f"rejected a connection from {address}: {reason}")])
 
     def _prepare(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
         if self._monitored:

@@ -1,10 +1,10 @@
 """Mail between processes of one host: datagrams over Unix sockets in a private folder. A message costs one wake-up.
 
 The broker has one socket that all processes send to. Each process has one socket, next to the broker's path, that the
-broker sends to; a SIP has a second one for its peers. The kernel holds a datagram until it is read. While a receiver's
-queue is full, the sender queues frames in order, and sends them when it next waits or sends. A frame longer than a
-datagram is sent in pieces. An endpoint is ``unix://PATH``. Keys are not used: no other user can enter the folder, which
-is checked, and no frame leaves the host.
+broker sends to; a SIP has a second socket for its peers. The kernel holds a datagram until it is read. While a
+receiver's queue is full, the sender queues frames in order, and sends the frames when it next waits or sends. A frame
+longer than a datagram is sent in pieces. An endpoint is ``unix://PATH``. Keys are not used: no other user can enter the
+folder, which is checked, and no frame leaves the host.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind
 
 SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024
-"""Below the default send buffer of an unprivileged Linux socket (net.core.wmem_default, 208 KiB with headers)."""
+"""Size of a piece: below the default send buffer of a Linux socket (net.core.wmem_default, 208 KiB with headers)."""
 LINGER_S = 5.0
 BROKER_LINGER_S = 1e6
-"""Practically unlimited: the launcher may be suspended. If the launcher exits, the broker is ended too."""
+"""Time to send the last frames: practically unlimited, as the launcher may be suspended. Its exit ends the broker."""
 LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
@@ -79,7 +79,7 @@ class _Sender:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send queued frames; return whether none is left. The queue of a receiver that has exited is discarded."""
+        """Send queued frames; return whether the queue is empty. A queue whose receiver has exited is discarded."""
         try:
             while self._queue:
                 self._socket.send(self._queue[0])
@@ -196,8 +196,8 @@ class _End:
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[int, bytes]:
         """Wait for one (sender, frame).
 
-        While frames are queued here, this end must also wait for room to send them, even in the middle of a received
-        frame: the sender of that frame may be waiting for a queued frame of this end.
+        Meanwhile queued frames are sent as receivers have room, even between the pieces of a received frame: the sender
+        of the pieces may be waiting for a queued frame of this end.
         """
         while self._blocked:
             self._flush()
@@ -230,11 +230,11 @@ class _End:
     def _close_senders(self, linger_s: float) -> None:
         """Send queued frames for at most ``linger_s`` seconds, and close the senders."""
         until_s = time.monotonic() + linger_s
-        while self._blocked and (left_s := until_s - time.monotonic()) > 0:
+        while self._blocked and (remaining_s := until_s - time.monotonic()) > 0:
             poll = select.poll()
             for sender in self._blocked.values():
                 poll.register(sender, select.POLLOUT)
-            poll.poll(1000 * min(left_s, LINGER_S))
+            poll.poll(1000 * min(remaining_s, LINGER_S))
             self._flush()
         for sender in self._senders.values():
             sender.close()
@@ -267,7 +267,7 @@ class UnixSipMail(_End, SipMail):
                 self._senders[BROKER] = _Sender(self._address, self._broker_path)
             except (FileNotFoundError, ConnectionRefusedError):
                 if time.monotonic() >= until_s:
-                    raise ConnectionError(f"no broker listens at {self._broker_path}; start it first") from None
+                    raise ConnectionError(f"no broker listens at {self._broker_path}; start the broker first") from None
                 time.sleep(RETRY_S)
 
     def _path_of(self, to: int) -> str:

@@ -34,15 +34,15 @@ def sender_of(name: bytes) -> int | None:
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")
-    known = name.startswith(b"sip-") and len(digits) <= MAX_DIGITS and digits.isdigit()
-    return int(digits) if known and int(digits) <= MAX_ADDRESS else None
+    is_sip = name.startswith(b"sip-") and len(digits) <= MAX_DIGITS and digits.isdigit()
+    return int(digits) if is_sip and int(digits) <= MAX_ADDRESS else None
 
 
 def _is_monitored(keys: MemberKeys | None, *endpoints: str) -> bool:
     return keys is not None or any(map(is_tcp, endpoints))
 
 
-def _own_id(address: int, monitored: bool) -> bytes:
+def _local_id(address: int, monitored: bool) -> bytes:
     """The routing id of this process; if ``monitored``, the id ends with a suffix unique to the process."""
     name = routing_id(address)
     if not monitored:
@@ -57,7 +57,7 @@ class ZmqLauncher(LauncherMail):
         self._monitored = _is_monitored(keys, broker)
         # No join timeout: the launcher starts the broker.
         self._sockets = SocketFactory(keys, {}, options.silence_s, float("inf"), self._monitored)
-        name = _own_id(LAUNCHER, self._monitored)
+        name = _local_id(LAUNCHER, self._monitored)
         self._broker = self._sockets.connect(zmq.DEALER, BROKER, broker, keys.broker if keys else None, name)
         self._reported = False
 
@@ -98,7 +98,7 @@ class ZmqSipMail(SipMail):
         self._peers: dict[int, ClientSocket] = {}
         self._lost_peers: set[int] = set()
         self._server = self._sockets.listen(zmq.PULL, endpoint)
-        name = _own_id(address, self._monitored)
+        name = _local_id(address, self._monitored)
         self._broker = self._sockets.connect(zmq.DEALER, BROKER, broker, keys.broker if keys else None, name)
         self._poller = zmq.Poller()
         self._poller.register(self._broker.socket, zmq.POLLIN)
@@ -208,12 +208,12 @@ class ZmqSipMail(SipMail):
             objection = self._objection(parts, frame)
             if objection is None:
                 return frame
-            self._sockets.note([Notice("rejected", None, self.endpoint, f"{objection}; its message was dropped")])
+            self._sockets.note([Notice("rejected", None, self.endpoint, f"{objection}; this SIP dropped the frame")])
 
     def _objection(self, parts: list[zmq.Frame], frame: bytes) -> str | None:
         """The reason to reject a frame from a peer, or None. Peers may send packet batches only, no commands."""
         if len(parts) != 1:
-            return f"a frame in {len(parts)} parts arrived"
+            return f"a frame arrived in {len(parts)} parts instead of one"
         if self._keys is None:
             return None
         member, source = member_of(parts[0]), source_of(frame)
@@ -280,18 +280,18 @@ class ZmqBroker(BrokerMail):
     def _accept(self, parts: list[bytes], member: str | None = None) -> tuple[int | None, bytes]:
         """Return (sender, frame) of a message; (None, b"") if rejected. ``member``: the owner of the key."""
         if len(parts) != 2:
-            return self._reject(f"a message in {len(parts) - 1} parts arrived")
+            return self._reject(f"a message arrived in {len(parts) - 1} parts instead of one")
         name, frame = parts
         sender = self._senders.get(name)
         if sender is not None:
             return sender, frame
         sender = sender_of(name.partition(b"/")[0])
         if sender is None:
-            return self._reject("a message with a routing id that is not of this run arrived")
+            return self._reject("a message arrived with a routing id that no process of this run has")
         reason = self._refusal(sender, name, member)
         if reason is not None:
             claimed = "the launcher" if sender == LAUNCHER else f"SIP {split_address(sender)[0]}"
-            self._send(name, REJECTED, f"rejects this process: it {reason}".encode())
+            self._send(name, REJECTED, f"rejects this process, which {reason}".encode())
             return self._reject(f"a process with the routing id of {claimed} {reason}")
         if not self._has_keys:
             self._senders[name] = sender
@@ -303,11 +303,11 @@ class ZmqBroker(BrokerMail):
         if self._has_keys and member != str(owner):
             return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"
         if self._names.setdefault(sender, name) != name:
-            return "uses a ticket that another process uses already; give each process its own ticket"
+            return "uses a ticket that another process already uses; give each process its own ticket"
         return None
 
-    def _reject(self, what: str) -> tuple[None, bytes]:
-        self._sockets.note([Notice("rejected", None, self.endpoint, f"{what}; its message was dropped")])
+    def _reject(self, cause: str) -> tuple[None, bytes]:
+        self._sockets.note([Notice("rejected", None, self.endpoint, f"{cause}; the broker dropped the message")])
         return None, b""
 
     def _send(self, *parts: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 ``N[i]`` is a lower bound on the next event of SIP i: the next event in its last report, or the event it was granted
 while it runs; in both cases lowered to the least arrival of any packet in flight to i. ``X[i] >= N[i]`` is a lower
-bound on i's next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
+bound on i's next sending. No packet reaches j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
 when ``N[j] < horizon[j]``; otherwise the broker sends no message to j.
 
 Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the
@@ -12,8 +12,8 @@ channels between the two SIPs.
 * *Reaction.* ``R[i]``: the least time from an arrival at i to a sending that it causes (the route to the egress).
 
 Proof. Suppose that a packet reaches j before the horizon. Take the first such packet and follow its causes. Some SIP m
-sent it, either because of m's local events alone as of m's last report, or because an arrival at m caused or released
-the sending. In the first case m sent it at P[m] or later. In the second, m sent it R[m] or more after that arrival.
+sent the packet, either because of m's local events alone as of m's last report, or because an arrival at m caused or
+released the sending. In the first case m sent it at P[m] or later. In the second, R[m] or more after that arrival.
 Either the broker knew that arrival (held by m, or counted by its sender and not yet taken), or its sender's report has
 not arrived; then the cause of that packet is followed in the same manner, and the delays and reactions of all SIPs on
 the chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at the chain's start, and ``D`` with
@@ -202,9 +202,9 @@ class Bound(NamedTuple):
 
 
 def least(*times: Ps | None) -> Ps | None:
-    """Return the earliest of some times; None means never."""
-    known = [t for t in times if t is not None]
-    return min(known) if known else None
+    """Return the earliest of ``times``; None means never."""
+    finite = [t for t in times if t is not None]
+    return min(finite) if finite else None
 
 
 class TimeSync:
@@ -256,7 +256,7 @@ class TimeSync:
         self._must_exist(rank)
         member = self._members[rank]
         if member.reported and not member.running:
-            raise ProtocolError(f"SIP {rank} reported without a grant", f"  last facts: {list(member.history)}")
+            raise ProtocolError(f"SIP {rank} reported without a grant", f"  last messages: {list(member.history)}")
         member.history.append(report)
         self._note_sent(rank, member, report.sent)
         self._note_taken(rank, member, report)
@@ -302,8 +302,8 @@ class TimeSync:
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
         """Take the contents of the packet log of ``rank``, as in ``Join``, before the first report of ``rank``.
 
-        The log contains all packets that the SIP sends before ``logged_ps``. They are counted as sent, so the first
-        packet outside the log is sent at that time or later, and ``X`` is at least that time.
+        The log contains all packets that the SIP sends before ``logged_ps``. The packets are counted as sent, so the
+        first packet outside the log is sent at ``logged_ps`` or later, and ``X`` is at least ``logged_ps``.
 
         Raises:
             ProtocolError: when ``rank`` has reported already, or the log names a SIP that does not exist.
@@ -386,13 +386,13 @@ class TimeSync:
 
     def _must_exist(self, rank: int) -> None:
         if not 0 <= rank < len(self._members):
-            raise ProtocolError(f"a report names SIP {rank}; SIPs are 0 to {self.size - 1}")
+            raise ProtocolError(f"a report names SIP {rank}, but SIPs are 0 to {self.size - 1}")
 
     def _note_sent(self, rank: int, member: SipSyncState, sent: tuple[tuple[int, int, Ps], ...]) -> None:
         for dst, count, arrival in sent:
             self._must_exist(dst)
             if count <= (before := member.sent.get(dst, 0)):
-                raise ProtocolError(f"SIP {rank} reported {count} packets sent to SIP {dst}; last count: {before}")
+                raise ProtocolError(f"SIP {rank} reported {count} packets sent to SIP {dst}; last report: {before}")
             member.sent[dst] = count
             if arrival < member.earliest.get(dst, NEVER_PS):
                 member.earliest[dst] = arrival
@@ -405,8 +405,8 @@ class TimeSync:
     def _note_taken(self, rank: int, member: SipSyncState, report: Report) -> None:
         for source, count in report.taken:
             self._must_exist(source)
-            if count < member.taken.get(source, 0):
-                raise ProtocolError(f"SIP {rank} took {count} packets of SIP {source} after {member.taken[source]}")
+            if count < (before := member.taken.get(source, 0)):
+                raise ProtocolError(f"SIP {rank} reported {count} packets taken of SIP {source}; last report: {before}")
             member.taken[source] = count
             member.forget_covered(source)
 

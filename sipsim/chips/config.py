@@ -32,7 +32,7 @@ def chip_params_fit_kind(resolved: Resolved) -> None:
 
 
 def edges_join_ports_of_chip(resolved: Resolved) -> None:
-    """Check that the chip has each port in the edge list. A list without any port of the chip is for another: pass."""
+    """Check that the chip has each port in the edge list. A list without any such port is for another chip."""
     ports = kind_of(resolved).ports(resolved)
     named: list[tuple[Path, str]] = []
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
@@ -51,7 +51,7 @@ def links_leave_by_ports_of_chip(resolved: Resolved) -> None:
         return
     for link in build_links(system.sips):
         if link.src_port not in ports:
-            what = f"its links leave by port {link.src_port}; a SIP of chip {system.chip} has {_listed(ports)}"
+            what = f"the topology uses port {link.src_port}, but a SIP of chip {system.chip} has ports {_listed(ports)}"
             path = (*SIPS, "topology")
             raise refused(path, system.sips.topology, f"{what}; use another chip or topology", CHIP)
 

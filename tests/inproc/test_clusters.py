@@ -96,8 +96,8 @@ def test_a_cluster_of_another_chip() -> None:
     with pytest.raises(ConfigError) as caught:
         run("--chip", "ahbm", "--cluster", N300)
     assert str(caught.value) == (
-        "--chip ahbm: system.sips.topology = custom: its links leave by port eth8; "
-        "a SIP of chip ahbm has E, N, S, W; use another chip or topology"
+        "--chip ahbm: system.sips.topology = custom: the topology uses port eth8, "
+        "but a SIP of chip ahbm has ports E, N, S, W; use another chip or topology"
     )
 
 

@@ -42,7 +42,7 @@ def test_a_ticket_is_for_one_process(tmp_path):
         for sip in (*twins, *sips):
             sip.communicate(timeout=END_S)
     assert done.returncode == 4
-    assert "it uses a ticket that another process uses already; give each process its own ticket" in said
+    assert "which uses a ticket that another process already uses; give each process its own ticket" in said
     assert run.broker.returncode == 0
 
 

@@ -20,7 +20,7 @@ Natural = Annotated[int, 0]
 Count = Annotated[int, 1]
 """A whole number, 1 or more."""
 Within = Annotated[int, None]
-"""A whole number of which the method checks the range, since the range depends on other values."""
+"""A whole number whose range the method checks, since the range depends on other values."""
 
 
 _MAKERS: dict[str, dict[Any, str]] = {}
@@ -34,11 +34,11 @@ def checked(name: str) -> Callable[[Api], Api]:
     """
 
     def decorate(cls: Api) -> Api:
-        methods = {each: found for each, found in vars(cls).items() if isfunction(found) and not each.startswith("_")}
+        methods = {each: value for each, value in vars(cls).items() if isfunction(value) and not each.startswith("_")}
         hints = {each: get_type_hints(method, include_extras=True) for each, method in methods.items()}
         makers = _MAKERS.setdefault(name, {})
-        for each, found in hints.items():
-            makers.setdefault(found.get("return"), f"{name}.{each}")
+        for each, hint in hints.items():
+            makers.setdefault(hint.get("return"), f"{name}.{each}")
         for each, method in methods.items():
             setattr(cls, each, _checked(f"{name}.{each}", method, hints[each], makers))
         return cls
@@ -58,7 +58,7 @@ def _checked(
         try:
             bound = parameters.bind(*args, **kwargs)
         except TypeError as error:
-            raise KernelMisuse(f"{name}: {error}; it takes ({wanted})") from None
+            raise KernelMisuse(f"{name}: {error}; the call takes ({wanted})") from None
         for each, value in bound.arguments.items():
             check = checks[each]
             if check is not None:
@@ -77,8 +77,8 @@ def _check_of(hint: Any, makers: Mapping[Any, str]) -> Check | None:
     check = _check_of_kinds([kind for kind in kinds if kind is not NoneType], makers)
     if check is None or NoneType not in kinds:
         return check
-    known = check
-    return lambda name, value: None if value is None else known(name, value)
+    check_value = check
+    return lambda name, value: None if value is None else check_value(name, value)
 
 
 def _check_of_kinds(kinds: list[Any], makers: Mapping[Any, str]) -> Check | None:
@@ -110,20 +110,20 @@ def any_whole(name: str, value: Any) -> int:
     Raises:
         KernelMisuse: if the value is not a whole number.
     """
-    found = as_whole(value)
-    if found is None:
+    number = as_whole(value)
+    if number is None:
         raise KernelMisuse(f"{name}={shown(value)}: give a whole number")
-    return found
+    return number
 
 
 def _number(name: str, value: Any) -> float:
     try:
-        found = math.nan if isinstance(value, bool | str | bytes) else float(value)
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        number = math.nan
+    if not math.isfinite(number):
         raise KernelMisuse(f"{name}={shown(value)}: give a number")
-    return found
+    return number
 
 
 def _bytes(name: str, value: Any) -> bytes:
@@ -134,7 +134,7 @@ def _bytes(name: str, value: Any) -> bytes:
 
 def _several(name: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, tuple | list):
-        raise KernelMisuse(f"{name}={shown(value)}: give a tuple, ({shown(value)},) for one")
+        raise KernelMisuse(f"{name}={shown(value)}: give a tuple, such as ({shown(value)},)")
     return tuple(value)
 
 
@@ -152,7 +152,7 @@ def tile(name: str, value: Any) -> Core:
     """
     if not isinstance(value, tuple | list) or len(value) != len(Core._fields):
         raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y)")
-    return Core(*(any_whole(f"{name}: a coordinate", each) for each in value))
+    return Core(*(any_whole(f"a coordinate of {name}", each) for each in value))
 
 
 def tiles(name: str, value: Any) -> tuple[Core, ...]:
@@ -162,7 +162,7 @@ def tiles(name: str, value: Any) -> tuple[Core, ...]:
         KernelMisuse: if the value is neither one pair nor several pairs.
     """
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several")
+        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several tiles")
     given = tuple(value)
     if given and not any(isinstance(each, Iterable) for each in given):
         return (tile(name, given),)
@@ -175,11 +175,11 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     Raises:
         KernelMisuse: if the value is not a whole number in this range.
     """
-    found = as_whole(value)
-    if found is None or found < least or (most is not None and found > most):
+    number = as_whole(value)
+    if number is None or number < least or (most is not None and number > most):
         up_to = " or more" if most is None else f" to {most}"
         raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{up_to}")
-    return found
+    return number
 
 
 def yes_or_no(name: str, value: Any) -> bool:
@@ -210,9 +210,9 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
     Raises:
         KernelMisuse: if the value is none of the choices.
     """
-    found = list(choices)
-    if not isinstance(value, str) or value not in found:
-        raise KernelMisuse(f"{name}={value!r}: give one of {', '.join(found)}")
+    allowed = list(choices)
+    if not isinstance(value, str) or value not in allowed:
+        raise KernelMisuse(f"{name}={value!r}: give one of {', '.join(allowed)}")
     return value
 
 
@@ -222,10 +222,10 @@ def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
     Raises:
         KernelMisuse: if the value is a single text, or contains a text that is no choice.
     """
-    found = list(choices)
-    if not isinstance(value, list | tuple | set | frozenset) or not all(each in found for each in value):
-        raise KernelMisuse(f"{name}={value!r}: give a list of some of {', '.join(found)}")
-    return [each for each in found if each in value]
+    allowed = list(choices)
+    if not isinstance(value, list | tuple | set | frozenset) or not all(each in allowed for each in value):
+        raise KernelMisuse(f"{name}={value!r}: give a list with some of {', '.join(allowed)}")
+    return [each for each in allowed if each in value]
 
 
 def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
@@ -235,5 +235,5 @@ def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
         KernelMisuse: if the tile is not a worker.
     """
     if core not in workers:
-        raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are, give one of tt.workers")
+        raise KernelMisuse(f"tile {core} is no worker; give a tile of tt.workers")
     return core

@@ -193,7 +193,7 @@ class TensixChip(Chip):
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
         outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
         movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
-        left = (
+        unfinished = (
             *(f"{task.name} has not ended: {task.waits_for}" for task in movers),
             *unsettled(self._routers(), self._muxed()),
             *chain.from_iterable(fabric.not_closed() for fabric in self.fabrics),
@@ -205,7 +205,7 @@ class TensixChip(Chip):
             calls=tuple(self.calls()),
             usage=(self._usage(),),
             outages=tuple(outages),
-            left=left,
+            left=unfinished,
             results=self.declared.digests(self._result_memories()),
         )
 
@@ -264,7 +264,7 @@ class TensixKind(ChipKind[TensixPlan]):
             if other != link.src_port:
                 channel = channel_of(link.src_port)
                 what = f"ports {other} and {link.src_port} of SIP {link.src} are both Ethernet channel {channel}"
-                text = f"system.sips.custom_links: {what}; a channel has one link, use one of the ports"
+                text = f"system.sips.custom_links: {what}; a channel has one link: use one of the two ports"
                 raise Problem((("system", "sips", "custom_links"),), text)
 
     def _copy_bandwidth(self, resolved: Resolved) -> None:
@@ -272,7 +272,7 @@ class TensixKind(ChipKind[TensixPlan]):
         sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
         for kind in links_in_use(resolved, build_links(sips)):
             if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
-                what = f"less than the {kind.bandwidth_GBps:g} GB/s of a link; give as much, or null, or another --link"
+                what = f"less than the {kind.bandwidth_GBps:g} GB/s of a link; give at least the link's rate, or null"
                 raise Problem(
                     ((*PARAMS, "ethernet", "copy_GBps"),),
                     f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",

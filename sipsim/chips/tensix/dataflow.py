@@ -113,8 +113,8 @@ class Dataflow:
         """
         self._check_transaction_id(transaction_id)
         if len(self._packets(nbytes)) > 1:
-            most = self._tiles.packet_bytes
-            raise KernelMisuse(f"{self._processor.name}: a packet of the NoC has at most {most} B, not {nbytes}")
+            limit = self._tiles.packet_bytes
+            raise KernelMisuse(f"{self._processor.name}: a packet of the NoC has at most {limit} B, not {nbytes} B")
         self._issue()
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes, transaction_id)
 
@@ -135,7 +135,7 @@ class Dataflow:
         """Start to add ``increment`` to a word of a tile. The increment arrives after all writes started earlier.
 
         Raises:
-            KernelMisuse: if the increment is no whole number.
+            KernelMisuse: if the increment is not a whole number.
         """
         if type(increment) is not int:
             raise KernelMisuse(f"{self._processor.name}: an increment is a whole number, not {increment!r}")
@@ -193,7 +193,7 @@ class Dataflow:
         """Spend ``ns`` on the kernel's other instructions.
 
         Raises:
-            KernelMisuse: if ``ns`` is less than 0 or no number.
+            KernelMisuse: if ``ns`` is less than 0 or not a number.
         """
         if not 0 <= ns < LONGEST_NS:
             raise KernelMisuse(f"{self._processor.name}: instructions take from 0 to {LONGEST_NS:g} ns, not {ns!r}")
@@ -218,8 +218,8 @@ class Dataflow:
 
     def _check_transaction_id(self, transaction_id: int) -> None:
         if not 0 <= transaction_id < TRANSACTION_IDS:
-            most = TRANSACTION_IDS - 1
-            raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {most}")
+            last = TRANSACTION_IDS - 1
+            raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
 
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         return self._processor.wait_until(is_so, what, looks)
@@ -227,9 +227,9 @@ class Dataflow:
     def _packets(self, nbytes: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each packet of the NoC."""
         if nbytes < 1:
-            raise KernelMisuse(f"{self._processor.name}: a NoC command moves a byte or more, not {nbytes}")
-        most = self._tiles.packet_bytes
-        return [(done, min(most, nbytes - done)) for done in range(0, nbytes, most)]
+            raise KernelMisuse(f"{self._processor.name}: a NoC command moves 1 B or more, not {nbytes} B")
+        limit = self._tiles.packet_bytes
+        return [(done, min(limit, nbytes - done)) for done in range(0, nbytes, limit)]
 
     def _issue(self) -> None:
         self._processor.spend(self._processor.noc_command_ps)

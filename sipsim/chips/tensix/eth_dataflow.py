@@ -53,7 +53,7 @@ class EthDataflow(Dataflow):
             processor.spend_until(link.free_at_ps(), "the transmit queue")
         processor.spend(processor.eth_command_ps)
         if words < 1:
-            raise KernelMisuse(f"{processor.name}: an Ethernet command sends a word of 16 B or more, not {words}")
+            raise KernelMisuse(f"{processor.name}: an Ethernet command sends 1 word of 16 B or more, not {words} words")
         link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
@@ -74,7 +74,7 @@ class EthDataflow(Dataflow):
             KernelMisuse: for a channel that does not exist.
         """
         if not 0 <= channel < CHANNELS:
-            raise KernelMisuse(f"{self._processor.name}: there is no channel {channel}; 0 to {CHANNELS - 1}")
+            raise KernelMisuse(f"{self._processor.name}: channel {channel} is not in 0 to {CHANNELS - 1}")
         return self._info_base + channel * SYNC_BYTES
 
     @property

@@ -126,7 +126,7 @@ class Transmitter:
             raise KernelMisuse(f"{what}; call eth_txq_is_busy before a command")
         self._count(nbytes)
         times = self._queue.submit(self._engine.now_ps, nbytes)
-        assert times is not None, "it was not busy"
+        assert times is not None, "the queue was not busy"
         self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps).until_ps = times.tail_left_ps
         self._deliver(source, message, times, self._copy_bytes)
 

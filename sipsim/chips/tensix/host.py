@@ -1,4 +1,4 @@
-"""Third argument of a host script on Tensix chips: tiles, links, programs. Host calls take no simulated time."""
+"""API of host scripts on Tensix chips (third argument): tiles, links, programs. Calls take no simulated time."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -60,12 +60,12 @@ class Metal:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            known = sorted(each for each in {*dir(type(self)), *dir(Collectives)} if not each.startswith("_"))
-            near = nearest(name, known)
-            hint = f"did you mean {near!r}?" if near else "torch's names are those of chip ahbm;"
+            names = sorted(each for each in {*dir(type(self)), *dir(Collectives)} if not each.startswith("_"))
+            near = nearest(name, names)
+            hint = f"did you mean {near!r}?" if near else "only chip ahbm has the names of torch;"
             chip = self._plan.resolved.topology.system.chip
             what = f"on chip {chip} the third argument of a host script has no {name!r}"
-            raise NoSuchCall(f"{what}; {hint} it has {', '.join(known)}")
+            raise NoSuchCall(f"{what}; {hint} the argument has {', '.join(names)}")
 
     @property
     def params(self) -> ChipParams:
@@ -203,11 +203,11 @@ class Metal:
         if config is None:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
         if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
-            raise KernelMisuse(f"tile {core} is of kind {kind.value}, and {type(config).__name__} is not for it")
-        most = 1 if kind is Kind.ETHERNET else self._plan.params.tensix.processors
-        if not 0 <= any_whole("processor", config.processor) < most or any_whole("noc", config.noc) not in NOCS:
-            what = f"processor {config.processor} and NoC {config.noc}"
-            raise KernelMisuse(f"tile {core} has no {what}; it has processors 0 to {most - 1}, and NoCs 0 and 1")
+            raise KernelMisuse(f"{type(config).__name__} does not fit tile {core}, which is of kind {kind.value}")
+        count = 1 if kind is Kind.ETHERNET else self._plan.params.tensix.processors
+        if not 0 <= any_whole("processor", config.processor) < count or any_whole("noc", config.noc) not in NOCS:
+            given = f"processor {config.processor} with NoC {config.noc}"
+            raise KernelMisuse(f"tile {core}: no {given}; give a processor from 0 to {count - 1}, and NoC 0 or 1")
         program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
 
     def create_semaphore(self, program: Program, core: Core, initial: Within = 0) -> int:
@@ -255,7 +255,7 @@ class Metal:
         spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
         """Open a fabric: start routers on the Ethernet cores of links between neighbours. Every chip of the fabric must
-        call this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
+        do this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
         not forward. ``chips``: ranks in order. ``num_links``: parallel links. ``revision``: protocol revision, by
         default the newest. ``payload_bytes``: largest payload. ``spare_slots``: roles of routers near a dateline
         (``dateline``, ``upstream``, ``adjacent``) whose idle channels give their slots to others. With ``upstream`` or

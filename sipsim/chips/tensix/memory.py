@@ -18,7 +18,7 @@ FAR_END = "the far end of its link"
 
 
 class Pin:
-    """Range that ``reader`` reads, so that no write may change it before ``until_ps``; NEVER_PS: not yet known."""
+    """Range that ``reader`` reads, so that no write may change it before ``until_ps``; NEVER_PS if unknown."""
 
     __slots__ = ("end", "first", "reader", "until_ps")
 
@@ -30,7 +30,7 @@ class Pin:
 
 
 class TileMemory:
-    """Memory of one tile, ``nbytes`` large, with the bytes 0 at first. ``name``: the memory's name in messages.
+    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages.
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
     ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.
@@ -116,7 +116,7 @@ class TileMemory:
             MemoryAccessError: if the range is not inside.
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
-            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
+            raise MemoryAccessError(f"{nbytes} B at 0x{address:x} are outside of {self.name} ({self.nbytes} B)")
 
     def is_reserved(self, address: int, nbytes: int) -> bool:
         """Whether a range overlaps the addresses of a router."""
@@ -138,5 +138,5 @@ class TileMemory:
                 until = f" until {format_exact_time_ps(pin.until_ps)}" if pin.until_ps < NEVER_PS else ""
                 raise SourceReused(
                     f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads{until}; "
-                    "wait for the receiver's acknowledgement, as a worker for its semaphore, before it is used again"
+                    "wait for the receiver's acknowledgement (a worker: for the semaphore) before the next write"
                 )

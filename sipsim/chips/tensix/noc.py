@@ -52,9 +52,9 @@ class FloorPlan:
         noc, every = self.params.noc, [*self.workers, *self.ethernet, *self.dram]
         if len(every) != len(self.kinds):
             twice = next(core for core in every if every.count(core) > 1)
-            return f"tile {twice} is named twice among tensix, ethernet and dram"
+            return f"tile {twice} is named twice among tensix, ethernet and dram; name each tile once"
         outside = [core for core in every if core.x >= noc.width or core.y >= noc.height]
-        return f"tile {outside[0]} lies outside of a NoC of {noc.width}x{noc.height}" if outside else ""
+        return f"tile {outside[0]} is outside of the NoC of {noc.width}x{noc.height}; enlarge noc" if outside else ""
 
 
 NOCS = (0, 1)
@@ -97,7 +97,7 @@ class NocGraph:
 
     def data_route(self, noc: int, src: Core, dst: Core) -> Route:
         """Return the route of bytes that are read from tile ``src`` and written to tile ``dst``: the route
-        :meth:`between` the tiles, plus the DRAM channel of each tile that has one.
+        :meth:`between` the tiles, plus the DRAM channels of DRAM tiles.
         """
         route = self._data_routes.get((noc, src, dst))
         if route is None:
@@ -118,17 +118,17 @@ class NocGraph:
 
     def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
         """Return the time of ``nbytes``, at most a word, on an idle NoC, in ps. Cached, as few sizes occur."""
-        found = self._words_ps.get((noc, src, dst, nbytes))
-        if found is None:
-            found = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
-        return found
+        time_ps = self._words_ps.get((noc, src, dst, nbytes))
+        if time_ps is None:
+            time_ps = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
+        return time_ps
 
     def nearer(self, src: Core, dst: Core) -> int:
         """Return the number of the NoC, 0 or 1, with the shorter path between two tiles."""
-        found = self._nearer.get((src, dst))
-        if found is None:
-            found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
-        return found
+        nearer = self._nearer.get((src, dst))
+        if nearer is None:
+            nearer = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
+        return nearer
 
     def hops(self, noc: int, src: Core, dst: Core) -> int:
         """Return the number of hops of a NoC between the routers of two tiles."""

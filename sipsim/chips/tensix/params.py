@@ -187,7 +187,7 @@ class CclParams(Section, frozen=True):
     ``read_packets``: packets that a reader reads at once. ``buffer_packets``: capacity of the reader's buffer.
     ``*_chunks_per_sync``: packets of a relay between increments of the relay's semaphore. ``direct_bytes``: largest
     tensor for which a reduce-scatter on a ring is direct. ``copier_bytes``: smallest share of a link for which a second
-    worker copies the chip's slice; null if none does. ``has_barrier``: whether all chips of a fabric begin together.
+    worker copies the chip's slice; null for none. ``has_barrier``: whether all chips of a fabric begin together.
     """
 
     launch_ns: Ns

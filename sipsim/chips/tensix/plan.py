@@ -54,8 +54,8 @@ class TensixPlan(RunPlan):
 
     def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
         """Return a SIP's Ethernet channels to another SIP, in the same order of links as for the reverse direction."""
-        found = self.system.links_between(sip, far_sip, with_reserved)
-        return [channel_of(link.port) for link in found]
+        links = self.system.links_between(sip, far_sip, with_reserved)
+        return [channel_of(link.port) for link in links]
 
 
 def channel_of(port: str) -> int:
@@ -65,8 +65,8 @@ def channel_of(port: str) -> int:
 
 def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Return ``defaults`` with the values in ``given`` replaced, recursively for nested mappings."""
-    found = dict(defaults)
+    values = dict(defaults)
     for key, value in given.items():
-        old = found.get(key)
-        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return found
+        old = values.get(key)
+        values[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return values

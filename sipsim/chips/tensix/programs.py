@@ -66,22 +66,22 @@ class Program:
         """
         if self.is_enqueued:
             what = f"kernel {spec.kernel.__name__} was added after its program was enqueued"
-            raise KernelMisuse(f"{what}; add it before, or to another program")
+            raise KernelMisuse(f"{what}; add the kernel before, or to another program")
         place = spec.core, spec.config.processor
         if any((each.core, each.config.processor) == place for each in self.kernels):
-            raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")
+            raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} takes one kernel per program")
         self.kernels.append(spec)
 
     def add_semaphore(self, core: Core, first: int, end: int, initial: int) -> int:
         """Allocate a semaphore of a tile at an address from ``first`` on and before ``end``.
 
         Raises:
-            KernelMisuse: if there is no room left.
+            KernelMisuse: if all semaphores are in use.
         """
         index = sum(1 for each, address in self.semaphores if each == core and first <= address < end)
         address = first + index * SEMAPHORE_BYTES
         if address + SEMAPHORE_BYTES > end:
-            raise KernelMisuse(f"tile {core} has room for {index} semaphores of a program, and all are in use")
+            raise KernelMisuse(f"tile {core}: a program has at most {index} semaphores per tile; create fewer")
         self.semaphores[core, address] = initial % 2 ** (8 * ATOMIC_BYTES)
         return address
 

@@ -80,7 +80,7 @@ class Results:
         memory.check(address, nbytes)
         name = name or f"{nbytes} B at 0x{address:x} of {core}"
         if name in self._declared:
-            raise KernelMisuse(f"a result is called {name!r} already; give each result another name")
+            raise KernelMisuse(f"two results have the name {name!r}; give each result a different name")
         self._declared[name] = partial(memory.read, address, nbytes)
 
     def exclude(self, core: Core, addresses: range) -> None:
@@ -95,23 +95,23 @@ class Results:
             return {name: _sha256([read()]) for name, read in sorted(self._declared.items())}
         parts: dict[str, list[bytes]] = {}
         for name, core, memory, first in others:
-            found = parts.setdefault(name, [])
+            chunks = parts.setdefault(name, [])
             excluded = range(first), *self._excluded.get(core, ())
             for page, data in memory.pages():
-                kept = _without(data, page * PAGE_BYTES, excluded)
-                if any(kept):
-                    found += [f"{core} {page} ".encode(), kept]
-        return {name: _sha256(found) for name, found in parts.items()}
+                compared = _without(data, page * PAGE_BYTES, excluded)
+                if any(compared):
+                    chunks += [f"{core} {page} ".encode(), compared]
+        return {name: _sha256(chunks) for name, chunks in parts.items()}
 
 
 def _without(data: bytes, base: int, excluded: Iterable[range]) -> bytes:
     """Return the bytes at ``base``, with 0 at excluded addresses."""
-    found = bytearray(data)
+    masked = bytearray(data)
     for each in excluded:
         first, end = max(each.start - base, 0), min(each.stop - base, len(data))
         if first < end:
-            found[first:end] = bytes(end - first)
-    return bytes(found)
+            masked[first:end] = bytes(end - first)
+    return bytes(masked)
 
 
 def _sha256(parts: Iterable[bytes]) -> str:

@@ -16,7 +16,7 @@ TRANSACTION_IDS = 16
 """The most NoC commands in progress per NIU (network interface unit), that is per tile and NoC."""
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
-NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
+NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have memory"
 KIB, MIB = 2**10, 2**20
 
 
@@ -63,8 +63,8 @@ class Tiles:
         kind = self._plan.kinds.get(core)
         if kind is None:
             return f"tile {core} {NO_MEMORY}"
-        most = self._nbytes(kind)
-        return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
+        size, text = self._nbytes(kind), f"{nbytes} B at 0x{address:x} are outside of tile {core}"
+        return f"{text}, which has {size} B" if address + nbytes > size else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
         """Return the tiles whose memory was used, in order, each with the memory."""
@@ -168,7 +168,7 @@ class Tiles:
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
     ) -> None:
         """Add to a word of a tile for a router, starting ``delay_ps`` from now. ``is_behind_writes``: whether the
-        increment follows all writes of :meth:`deliver` to that tile; else its time is that of an idle path.
+        increment follows all writes of :meth:`deliver` to that tile; otherwise it takes the time of an idle path.
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)

@@ -106,8 +106,8 @@ class TransmitQueue:
         start_ps = self._take(now_ps, self._link.wire_bytes(nbytes))
         end_ps, loss = self._clock.free_ps, None
         if self._retransmitter is not None:
-            found = self._retransmitter.schedule(start_ps, end_ps, self._link.packets(nbytes))
-            start_ps, end_ps, loss = found.first_ps, found.end_ps, found.loss
+            sent = self._retransmitter.schedule(start_ps, end_ps, self._link.packets(nbytes))
+            start_ps, end_ps, loss = sent.first_ps, sent.end_ps, sent.loss
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps, loss)
 
     def _take(self, now_ps: Ps, wire_bytes: int) -> Ps:

@@ -410,12 +410,12 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
     [
         (no_wait_for_ack_1, ["NBYTES = 16384"], "SourceReused", "kernel writer on 4-1 writes 8192 bytes"),
         (no_wait_for_ack_2, ["BEFORE_READ_NS = 5000"], "KernelMisuse", "in state READING (payload with the worker), "
-         "and ARRIVED (a payload has arrived over the link) is not allowed; it waits for READ or READ_LAST"),
+         "and ARRIVED (a payload has arrived over the link) is not allowed; the channel waits for READ or READ_LAST"),
         (worker_told_before_clear, [], "KernelMisuse", "in state SENT (sent, no ack yet), and WRITTEN"),
         (one_address_for_acks, [OPEN_WRITES], "SourceReused", "kernel erisc_data_mover on 1-0 writes 16 bytes"),
         (end_before_ack_2, ["PROGRAMS = 2", "BEFORE_READ_NS = 5000"], "KernelMisuse",
-         "channel 0 of the data mover on 9-0 (sender): a payload or credit arrived before the handshake was done"),
-        (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): a payload or credit arrived before the handshake"),
+         "channel 0 of the data mover on 9-0 (sender): a payload or credit arrived before the end of the handshake"),
+        (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): a payload or credit arrived before the end of"),
         (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): a payload or credit arrived"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)"], "KernelMisuse",
          "the data mover on 9-0: the far end has sent READY before HELLO"),
@@ -424,8 +424,9 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
         (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end has 1 channels; channels, "
          "message sizes, numbers of messages and is_merged must be equal at both ends; this end: merged, "
          "channel 0 receives 5 messages of 4096 B"),
-        (other_layout, ["LAST = 2"], "KernelMisuse", "its worker made its semaphore 2; it may be 1 with 1 workers"),
-        (other_layout, [BY_WORKER, "LAST = 4"], "KernelMisuse", "may be 1 (message), 2 (last one) or 3 (end)"),
+        (other_layout, ["LAST = 2"], "KernelMisuse", "the worker set the channel's semaphore to 2; "
+         "allowed: up to 1 with 1 workers"),
+        (other_layout, [BY_WORKER, "LAST = 4"], "KernelMisuse", "allowed: 1 (message), 2 (last message) or 3 (end)"),
     ],
     ids=["source before ack 1", "slot before ack 2", "semaphore not cleared", "acks from one address",
          "end before ack 2", "silent follower", "hasty leader, late follower", "hasty follower, late leader",

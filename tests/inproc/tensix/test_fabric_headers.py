@@ -87,9 +87,12 @@ def test_any_header_is_delivered_or_refused(tmp_path: Path, revision: str, is_sh
     ("header", "line"),
     [
         (pack(multicast(1, 1), write_to((0, 1), 0), 64, False), "tile 0-1 has no memory; Tensix, Ethernet and DRAM"),
-        (pack(multicast(1, 1), write_to(A, 2**31), 64, False), "64 B at 0x80000000 of tile 1-1, which has 1499136 B"),
-        (pack(multicast(1, 1), TARGETS[0], 4353, False), "its payload is 4353 B, and a slot has room for 4352 B"),
-        (b"\x3f" + bytes(47), "its command is 63, and those of its revision are 0 to 3"),
+        (
+            pack(multicast(1, 1), write_to(A, 2**31), 64, False),
+            "64 B at 0x80000000 are outside of tile 1-1, which has 1499136 B",
+        ),
+        (pack(multicast(1, 1), TARGETS[0], 4353, False), "the payload is 4353 B, but a slot holds at most 4352 B"),
+        (b"\x3f" + bytes(47), "the command is 63, but this revision has commands 0 to 3"),
     ],
     ids=["tile", "address", "size", "command"],
 )

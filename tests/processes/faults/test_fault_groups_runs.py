@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], int, str]] = {
         " is for rank -1; ranks of this run are 0 to 2; start each rank with the ticket that ",
     ),
     "text": (of_rank("abc"), 2, " is no ticket of ahbm-launch: Expected `int`, got `str` - at `$.spec.rank`"),
-    "another": (of_rank(2), 4, " rejects this process: it has the key of SIP 1"),
+    "another": (of_rank(2), 4, " rejects this process, which has the key of SIP 1"),
     "no key": (without_keys, 4, " requires a key: use the ticket that was written for this run"),
     "wrong key": (with_a_fresh_pair, 4, " refused this process's key: use the ticket that was written for this run"),
 }

@@ -3,7 +3,7 @@
 import io
 
 from broker.mail.base import Notice
-from broker.mail.sockets import MOST, ConnectionWarnings
+from broker.mail.sockets import MAX_WARNINGS, ConnectionWarnings
 
 
 def test_only_rejections_are_written() -> None:
@@ -16,11 +16,11 @@ def test_only_rejections_are_written() -> None:
 def test_the_number_of_lines_is_limited() -> None:
     out = io.StringIO()
     warnings = ConnectionWarnings("broker", out)
-    for number in range(3 * MOST):
+    for number in range(3 * MAX_WARNINGS):
         warnings.write([Notice("rejected", None, "tcp://a:1", f"rejection {number}")])
     lines = out.getvalue().splitlines()
-    assert len(lines) == MOST + 1
-    assert lines[-1] == f"broker: {MOST} were rejected; further ones are not reported"
+    assert len(lines) == MAX_WARNINGS + 1
+    assert lines[-1] == f"broker: after {MAX_WARNINGS} warnings, further rejections are not reported"
 
 
 def test_what_comes_again_and_again_is_counted() -> None:

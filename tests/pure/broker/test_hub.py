@@ -365,7 +365,7 @@ def test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception(sender: int,
 def test_a_report_before_the_start_is_a_failure() -> None:
     (_, failure), *_ = joining(0).handle(0, report())
     assert isinstance(failure, RankFailed)
-    assert failure.message == "SIP 0 reported before the run was started"
+    assert failure.message == "SIP 0 sent a report before the run started"
 
 
 def test_a_dump_by_an_unknown_sender_is_a_failure() -> None:

@@ -33,15 +33,15 @@ def test_ranks_join_in_any_order() -> None:
     [
         (
             replace(FIRST, rank=1, protocol=PROTOCOL + 1),
-            f"SIP 1 uses protocol {PROTOCOL + 1}, the broker {PROTOCOL}; install one version",
+            f"SIP 1 uses protocol {PROTOCOL + 1}, the broker uses {PROTOCOL}; install one version",
         ),
-        (replace(FIRST, rank=1, world_size=4), "SIP 1 of 4 cannot join a run of 3 SIPs; give all one config"),
-        (replace(FIRST, rank=3), "SIP 3 of 3 cannot join a run of 3 SIPs; give all one config"),
+        (replace(FIRST, rank=1, world_size=4), "SIP 1 of 4 cannot join a run of 3 SIPs; use one config"),
+        (replace(FIRST, rank=3), "SIP 3 of 3 cannot join a run of 3 SIPs; use one config"),
         (
             replace(FIRST, pid=222, host="beta"),
-            "rank 0 joined twice: pid 100 on alpha and pid 222 on beta",
+            "two processes joined as rank 0: pid 100 on alpha and pid 222 on beta; start one process per rank",
         ),
-        (replace(FIRST, rank=1, version="1.3"), "SIP 1 runs version 1.3, SIP 0 1.2; install one version"),
+        (replace(FIRST, rank=1, version="1.3"), "SIP 1 runs version 1.3, SIP 0 runs 1.2; install one version"),
         (
             replace(FIRST, rank=2, host="beta", plan_digest="e" * 64),
             "SIP 2 (beta) and SIP 0 (alpha) have different plans (eeeeeeeeeeee, dddddddddddd); "

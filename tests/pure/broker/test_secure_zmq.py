@@ -142,8 +142,8 @@ WRONG = {
     "an agent's key": (replace(KEYS.for_sip(1), own=JobKeys.fresh(1, 1).agents[0]), "refused this process's key"),
     "the broker's own": (replace(KEYS.for_sip(1), own=KEYS.broker), "refused this process's key"),
     "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "its key differs"),
-    "the key of SIP 2": (KEYS.for_sip(2), "rejects this process: it has the key of SIP 2"),
-    "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process: it has the key of the launcher"),
+    "the key of SIP 2": (KEYS.for_sip(2), "rejects this process, which has the key of SIP 2"),
+    "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process, which has the key of the launcher"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_process_with_a_wrong_key_learns_why_and_its_frames_are_dropped(ends: 
     joins(ends)
     keys, why = WRONG[what]
     sip = intruder(ends, 1, keys)
-    reaches_broker = "process: it" in why
+    reaches_broker = "process, which" in why
     with in_thread(lambda: broker_drops(ends) if reaches_broker else await_notice(ends.broker, "", receive=True)):
         notice = refusal_of(sip)
     assert why in notice.text
@@ -187,7 +187,7 @@ def test_the_broker_reports_a_rejected_connection(over_tcp: Ends) -> None:
     refusal_of(intruder(over_tcp, 1, WRONG["a key of no run"][0]))
     (notice,) = over_tcp.broker.notices()
     assert notice.kind == "rejected"
-    assert notice.text == "rejected a connection from 127.0.0.1: its key is not of this run"
+    assert notice.text == "rejected a connection from 127.0.0.1: the client's key is not of this run"
     assert over_tcp.broker.notices() == []
 
 
@@ -199,7 +199,7 @@ def test_the_first_process_of_an_address_keeps_it(over_tcp: Ends, plain: Ends, k
     second = intruder(ends, 0, KEYS.for_sip(0) if keys else None)
     with in_thread(lambda: broker_drops(ends)):
         notice = refusal_of(second)
-    assert "it uses a ticket that another process uses already" in notice.text
+    assert "which uses a ticket that another process already uses" in notice.text
     assert "with the routing id of SIP 0 uses a ticket that another" in texts(ends.broker)
     assert ends.broker.send(0, b"still you") is True
     assert first.recv_control() == b"still you"
@@ -220,7 +220,7 @@ def test_a_second_launcher_is_refused(ends: Ends) -> None:
         while not notices:
             assert list(second.receive_waiting()) == []
             notices = second.notices()
-        assert "uses a ticket that another process uses already" in notices[0].text
+        assert "uses a ticket that another process already uses" in notices[0].text
         assert second.notices() == [], "once"
     finally:
         first.close()
@@ -309,7 +309,7 @@ def test_only_packet_batches_of_the_peer_itself_are_accepted(ends: Ends, frame: 
     assert sip.recv_data() == batch(1, 7)
     (notice,) = sip.notices()
     assert why in notice.text
-    assert notice.text.endswith("its message was dropped")
+    assert notice.text.endswith("this SIP dropped the frame")
 
 
 @pytest.mark.parametrize("rank", [0, 1, 127, 128, 255, 256, 4095])
@@ -343,7 +343,7 @@ def test_only_sips_of_the_run_can_send_packets(ends: Ends) -> None:
             client.context.destroy(0)
     peer.send(0, batch(1, 1))
     assert sip.recv_data() == batch(1, 1)
-    assert texts(sip).count("its key is not of this run") == 4
+    assert texts(sip).count("the client's key is not of this run") == 4
 
 
 # --- lost connections -------------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_a_lost_peer_is_reported_once_and_no_longer_sent_to(ends: Ends) -> None:
     ends.sips.pop(1).close()
     while not lost:
         assert sip.poll_control() == []
-    assert lost == [(1, f"the connection to SIP 1 at {ends.at('sip-1')} is lost: its process, its host or the network")]
+    assert lost == [(1, f"the connection to SIP 1 at {ends.at('sip-1')} is lost: process, host or network failed")]
     sip.send(1, batch(0, 1))
     assert sip.poll_control() == []
     again = ZMQ.sip(address_of(1, 1), ends.at("broker"), ends.at("sip-1-again"), KEYS.for_sip(1))
@@ -812,10 +812,10 @@ def test_a_connection_that_is_up_is_never_late() -> None:
     ("event", "number", "has_keys", "text"),
     [
         (PROTOCOL, MISMATCH, False, "requires a key: use the ticket"),
-        (PROTOCOL, MISMATCH, True, "has no key, but should"),
-        (PROTOCOL, zmq.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_HELLO, True, "it is another program, or another version"),
+        (PROTOCOL, MISMATCH, True, "has no key, but this process expects a key"),
+        (PROTOCOL, zmq.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_HELLO, True, "another program or another version"),
         (BROKEN, 0, False, "requires a key: use the ticket"),
-        (BROKEN, 0, True, "aborts every handshake: its key differs from the ticket's"),
+        (BROKEN, 0, True, "aborts every handshake: its key differs from the key in the ticket"),
     ],
 )
 def test_the_text_of_a_refusal(event: int, number: int, has_keys: bool, text: str) -> None:

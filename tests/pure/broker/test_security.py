@@ -109,7 +109,7 @@ def test_a_private_folder_is_allowed(folder: Path, scheme: str, mode: int) -> No
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o704, 0o740, 0o702, 0o755, 0o777, 0o1777, 0o2750])
 def test_a_folder_that_other_users_can_enter_is_refused(folder: Path, scheme: str, mode: int) -> None:
     folder.chmod(mode)
-    with pytest.raises(ValueError, match=r"other users can enter .* chmod it to 0700") as refused:
+    with pytest.raises(ValueError, match=r"other users can enter .* run chmod 0700 ") as refused:
         check_bind(f"{scheme}://{folder}/broker", KEYS.for_broker())
     assert "\n" not in str(refused.value)
 
@@ -128,7 +128,7 @@ def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.M
         ("unix://@name", "every user of this host"),
         ("ipc:///no/such/folder/x", "cannot read /no/such/folder: No such file"),
         ("ipc:///dev/null/x", "/dev/null is not a folder"),
-        ("broker", "no endpoint; write ipc://PATH"),
+        ("broker", "is no endpoint; write ipc://PATH"),
         ("", "no endpoint"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_second_report_without_a_grant_is_refused_with_the_last_facts() -> Non
 
 def test_reported_packets_are_at_least_one() -> None:
     """In a first report too."""
-    with pytest.raises(ProtocolError, match="SIP 0 reported 0 packets sent to SIP 1; last count: 0"):
+    with pytest.raises(ProtocolError, match="SIP 0 reported 0 packets sent to SIP 1; last report: 0"):
         pair().report(0, report(sent=((1, 0, 10),)))
 
 
@@ -213,7 +213,7 @@ def test_counts_of_sent_packets_only_grow(count: int) -> None:
     sync = pair()
     sync.report(1, report())
     sync.report(0, report(next_ps=0, sent=((1, 2, 10),)))
-    with pytest.raises(ProtocolError, match=f"SIP 0 reported {count} packets sent to SIP 1; last count: 2"):
+    with pytest.raises(ProtocolError, match=f"SIP 0 reported {count} packets sent to SIP 1; last report: 2"):
         sync.report(0, report(sent=((1, count, 30),)))
 
 
@@ -221,7 +221,7 @@ def test_counts_of_taken_packets_never_shrink() -> None:
     sync = pair()
     sync.report(0, report(next_ps=900))
     sync.report(1, report(next_ps=0, taken=((0, 2),)))
-    with pytest.raises(ProtocolError, match="SIP 1 took 1 packets of SIP 0 after 2"):
+    with pytest.raises(ProtocolError, match="SIP 1 reported 1 packets taken of SIP 0; last report: 2"):
         sync.report(1, report(taken=((0, 1),)))
 
 

@@ -234,7 +234,7 @@ def test_a_sip_without_a_broker_gives_up_with_an_error(left: bool, unix: Ends, m
     if left:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             dead.bind("broker")
-    with pytest.raises(ConnectionError, match="no broker listens at broker; start it first"):
+    with pytest.raises(ConnectionError, match="no broker listens at broker; start the broker first"):
         unix.open_sip(0)
     for path in ("broker", "broker.sip-0", "sip-0"):
         Path(path).unlink(missing_ok=True)

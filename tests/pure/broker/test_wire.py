@@ -139,9 +139,9 @@ def test_a_field_too_many_or_too_few_is_refused(message: Message) -> None:
 def test_a_frame_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 1000)
     assert decode_for_broker(encode(wire.Dump(bytes(900)))) == wire.Dump(bytes(900))
-    with pytest.raises(BadFrame, match=r"a message of \d+ bytes; at most 1000"):
+    with pytest.raises(BadFrame, match=r"the message has \d+ bytes; the limit is 1000 bytes"):
         encode(wire.Dump(bytes(1000)))
-    assert all("a frame of 1001 bytes; at most 1000" in line for line in refused(bytes(1001)))
+    assert all("the frame has 1001 bytes; the limit is 1000 bytes" in line for line in refused(bytes(1001)))
 
 
 # --- wrong bytes ----------------------------------------------------------------------------------------------

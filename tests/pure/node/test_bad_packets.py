@@ -107,7 +107,7 @@ def test_a_stale_incarnation_is_refused() -> None:
     old, new = 1, address_of(1, 1)
     # It may still run, cut off only from the launcher: then it must exit.
     for message in (report(next_ps=1), Result(b"late", False), Failed("exception", "late", "", 0), join(1)):
-        assert hub.handle(old, message) == [(old, Refused("rank 1 is simulated by another process now"))]
+        assert hub.handle(old, message) == [(old, Refused("another process simulates rank 1 now"))]
     out = hub.handle(new, join(1))
     assert [to for to, message in out if isinstance(message, Start)] == [new]
     assert {to for to, message in out if isinstance(message, Rejoined)} == {0, 2}

@@ -83,5 +83,5 @@ def test_the_loop_passes_channels_in_turn(position: int, marked: set[int], numbe
 
 
 def test_a_page_that_does_not_fit_is_one_line() -> None:
-    with pytest.raises(KernelMisuse, match=re.escape("leave 4688 B for each; take fewer channels or smaller pages")):
+    with pytest.raises(KernelMisuse, match=re.escape("leave 4688 B per buffer; take fewer channels or smaller pages")):
         layout(BASE, END, 32, 8192, True)

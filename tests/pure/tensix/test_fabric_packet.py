@@ -91,25 +91,27 @@ def problem_of(core: Core, address: int, nbytes: int) -> str:
 
 @pytest.mark.parametrize("first_bytes", [0, 64, 65])
 def test_both_places_of_a_scattered_payload_take_some(first_bytes: int) -> None:
-    with pytest.raises(KernelMisuse, match=f"{first_bytes} of 64 B for the first place; give both places 1 B or more"):
+    with pytest.raises(
+        KernelMisuse, match=f"the first address gets {first_bytes} of 64 B; give both addresses 1 B or more"
+    ):
         pack(unicast(1), scatter_to((A, 0), (B, 0), first_bytes), 64, False)
 
 
 @pytest.mark.parametrize("value", [-1, 2**16])
 def test_what_no_header_can_add(value: int) -> None:
-    with pytest.raises(KernelMisuse, match=f"a packet that adds {value} to a word; a header holds 0 to 65535"):
+    with pytest.raises(KernelMisuse, match=f"a packet cannot add {value} to a word; give 0 to 65535"):
         pack(unicast(1), increment_of(A, 0, value), 0, False)
 
 
 @pytest.mark.parametrize(
     ("header", "line"),
     [
-        (NO_COMMAND, "its command is 4, and those of its revision are 0 to 3"),
-        (NO_SHORT_COMMAND, "its command is 2, and those of its revision are 0 to 1"),
-        (TOO_LONG, "its payload is 65 B, and a slot has room for 64 B"),
-        (packed(TARGETS[0], 0), "its payload is 0 B, and command WRITE needs a payload"),
-        (packed(TARGETS[1], 64), "its payload is 64 B, and command INCREMENT takes no payload"),
-        (packed(TARGETS[4], 49)[:2] + b"\x30" + packed(TARGETS[4], 49)[3:], "48 of 48 B for the first place"),
+        (NO_COMMAND, "the command is 4, but this revision has commands 0 to 3"),
+        (NO_SHORT_COMMAND, "the command is 2, but this revision has commands 0 to 1"),
+        (TOO_LONG, "the payload is 65 B, but a slot holds at most 64 B"),
+        (packed(TARGETS[0], 0), "the payload is 0 B, but command WRITE needs a payload"),
+        (packed(TARGETS[1], 64), "the payload is 64 B, but command INCREMENT takes no payload"),
+        (packed(TARGETS[4], 49)[:2] + b"\x30" + packed(TARGETS[4], 49)[3:], "the first address gets 48 of 48 B"),
         (packed(write_to(NOT_THERE, 0), 64), "tile 60-60 has no memory"),
         (packed(increment_of(NOT_THERE, 0), 0), "tile 60-60 has no memory"),
         (packed(write_to(A, 2**20 - 63), 64), "behind the end"),
@@ -197,13 +199,13 @@ def test_every_route_of_a_mesh_leads_to_its_chip(rows: int, columns: int) -> Non
 
 @pytest.mark.parametrize(("start", "number"), [(0, 1), (1, 0), (-1, 3), (MOST_HOPS, 2), (MOST_HOPS + 1, 1)])
 def test_distances_that_no_header_holds(start: int, number: int) -> None:
-    with pytest.raises(KernelMisuse, match="headers hold 1 to 32 hops"):
+    with pytest.raises(KernelMisuse, match="use hops 1 to 32"):
         multicast(start, number)
 
 
 @pytest.mark.parametrize(("east", "south"), [(0, 0), (20, 13), (-33, 0)])
 def test_no_way_on_a_mesh(east: int, south: int) -> None:
-    with pytest.raises(KernelMisuse, match="headers hold 1 to 32"):
+    with pytest.raises(KernelMisuse, match="give 1 to 32 of both"):
         mesh_unicast(east, south)
 
 

@@ -243,7 +243,7 @@ MISTAKES = [
     ),
     (
         {"topology": "ring_1d"},
-        "system.sips.topology = ring_1d: its links leave by port E; a SIP of chip ahbm has "
+        "system.sips.topology = ring_1d: the topology uses port E, but a SIP of chip ahbm has ports "
         + ", ".join(f"eth{channel}" for channel in range(16))
         + "; use another chip or topology",
     ),
@@ -260,7 +260,7 @@ def test_mistakes(settings: dict[str, Any], line: str) -> None:
 
 @pytest.mark.parametrize("name", [row[0] for row in SYSTEMS])
 def test_chip_ahbm_has_other_ports(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"topology = {name}: .* port eth.*chip ahbm has E, N, S, W;"):
+    with pytest.raises(ConfigError, match=rf"topology = {name}: .* port eth.*chip ahbm has ports E, N, S, W;"):
         config({"system.chip": "ahbm", "system.sips.topology": name})
 
 

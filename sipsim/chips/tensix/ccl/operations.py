@@ -85,12 +85,12 @@ class Collectives:
         """
         if not isinstance(array, np.ndarray):
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
-        found = self._store.make(array.shape, dtype_of(array), memory, slices)
-        data, size = to_pages(array, found.pages), found.pages.page_bytes
-        for page in range(found.pages.n_pages):
-            core, address = found.place(page)
+        tensor = self._store.make(array.shape, dtype_of(array), memory, slices)
+        data, size = to_pages(array, tensor.pages), tensor.pages.page_bytes
+        for page in range(tensor.pages.n_pages):
+            core, address = tensor.place(page)
             self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
-        return found
+        return tensor
 
     def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
         """Wait until all kernels have ended, then return the elements of a tensor."""
@@ -115,15 +115,15 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
-        Every chip of the fabric must make the same calls. Without ``fabric``, the first call opens one of all chips.
+        Every chip of the fabric must make the same calls. The default ``fabric`` contains all chips.
 
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor.
         """
         fabric = fabric or self._fabric(topology, num_links)
-        found = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+        output = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
         return self._note(
-            "all_gather", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+            "all_gather", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
         )
 
     def reduce_scatter(
@@ -144,9 +144,9 @@ class Collectives:
         slice that a ring worker forwards before the next slice, 0 for all. For other arguments see :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
-        found = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        output = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
         options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
-        return self._note("reduce_scatter", tensor, dim, found, fabric, **options, chunks_per_sync=chunks_per_sync)
+        return self._note("reduce_scatter", tensor, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
 
     def all_reduce(
         self,
@@ -162,9 +162,9 @@ class Collectives:
         """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
         fabric = fabric or self._fabric(topology, num_links)
         scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
-        found = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+        output = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
         return self._note(
-            "all_reduce", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+            "all_reduce", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
         )
 
     def all_to_all(
@@ -184,7 +184,7 @@ class Collectives:
         fabric = fabric or self._fabric(topology, num_links)
         workers = _workers(num_workers_per_link)
         call = self._call_plan(fabric, tensor, bidirectional)
-        here, size = call.place.position, call.place.size
+        position, size = call.place.position, call.place.size
         along = self._dim(tensor, dim, size)
         output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
 
@@ -194,8 +194,8 @@ class Collectives:
             parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
             return pieces(parts, call.packet_bytes)
 
-        all_to_all(call, lambda to: cut(here, to), lambda source: cut(source, here))
-        self._run(call, tensor, cut(here, here), workers or 1, fabric)
+        all_to_all(call, lambda to: cut(position, to), lambda source: cut(source, position))
+        self._run(call, tensor, cut(position, position), workers or 1, fabric)
         return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Collectives:
         return output
 
     def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """Return the fabric of all chips with this topology, which is opened by the first call.
+        """Return the fabric of all chips with this topology, which the first call opens.
 
         Raises:
             KernelMisuse: if the topology is neither a line nor a ring.
@@ -280,8 +280,8 @@ class Collectives:
 
     @property
     def _ccl(self) -> CclParams:
-        found: CclParams = self._params.ccl
-        return found
+        params: CclParams = self._params.ccl
+        return params
 
     def _chunks(self, call: CallPlan, cut: Cut, chunks: int | None) -> int:
         """Return ``chunks`` or, if None, the default number of packets between increments of an all-gather's worker: at
@@ -316,47 +316,47 @@ class Collectives:
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
         size = call.place.size
-        rooms = [self._store.scratch(name, call.fabric, tensor, size) for name in ("forward", "backward")]
-        scratch, all_of = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.n_pages)
+        partials = [self._store.scratch(name, call.fabric, tensor, size) for name in ("forward", "backward")]
+        scratch, pages = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.n_pages)
 
         @cache
         def cut(number: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, number, size)
-            parts = (tensor, part), *((room, part) for room in rooms), (scratch, all_of), (output, all_of)
+            parts = (tensor, part), *((partial, part) for partial in partials), (scratch, pages), (output, pages)
             return pieces(parts, call.packet_bytes)
 
         return cut
 
     def _direct(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> None:
         place, inbox = call.place, self._store.scratch("inbox", call.fabric, tensor, call.place.size)
-        all_of = range(output.pages.n_pages)
+        pages = range(output.pages.n_pages)
 
-        def room(source: int) -> range:
-            return range(source * len(all_of), (source + 1) * len(all_of))
+        def inbox_of(source: int) -> range:
+            return range(source * len(pages), (source + 1) * len(pages))
 
         @cache
         def cut(number: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, number, place.size)
-            return pieces(((tensor, part), (inbox, room(place.position)), (output, all_of)), call.packet_bytes)
+            return pieces(((tensor, part), (inbox, inbox_of(place.position)), (output, pages)), call.packet_bytes)
 
         @cache
         def source_of(source: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, place.position, place.size)
             return [
                 each._replace(places=each.places[1:])
-                for each in pieces(((tensor, part), (inbox, room(source)), (output, all_of)), call.packet_bytes)
+                for each in pieces(((tensor, part), (inbox, inbox_of(source)), (output, pages)), call.packet_bytes)
             ]
 
         direct_reduce_scatter(call, cut, source_of)
 
     def _call_plan(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> CallPlan:
-        """Return a plan with a worker for both directions of each parallel link, even for one without a router."""
+        """Return a plan with a worker per direction of each parallel link, even for a direction without a router."""
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.page_bytes > packet_bytes:
             what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
             raise KernelMisuse(f"{what}; give shorter rows, or longer packets (payload_bytes, ccl.packet_bytes)")
         if fabric.topology not in TOPOLOGIES:
-            raise KernelMisuse(f"a fabric of topology {fabric.topology}; operations take {' or '.join(TOPOLOGIES)}")
+            raise KernelMisuse(f"the fabric has topology {fabric.topology}; operations need {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"
         place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
         call = CallPlan(place, fabric.num_links, packet_bytes, fabric.number, {})
@@ -385,7 +385,7 @@ class Collectives:
         words = Semaphores.at(first, fabric.number)
         if words.end > first + SEMAPHORE_BYTES:
             what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
-            raise KernelMisuse(f"{what} of operations, which are {SEMAPHORE_BYTES} B; open it on chips of lower rank")
+            raise KernelMisuse(f"{what} of operations ({SEMAPHORE_BYTES} B); open the fabric on chips of lower rank")
         return words
 
     def _run(self, call: CallPlan, tensor: Tensor, own: Sequence[PageGroup], count: int | None, fabric: Fabric) -> None:
@@ -433,10 +433,10 @@ class Collectives:
         if worker.side not in fabric.ways():
             return None
         key = id(fabric), worker.link, worker.side
-        found = self._endpoints.get(key)
-        if found is None:
-            found = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)
-        return found
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
+            endpoint = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)
+        return endpoint
 
 
 def _workers(count: int | None) -> int | None:

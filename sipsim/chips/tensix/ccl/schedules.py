@@ -13,9 +13,9 @@ def line_all_gather(call: CallPlan, cut: Cut) -> None:
 
     A piece has two places: in the source chip's input, and in the output.
     """
-    here = call.place.position
+    position = call.place.position
     for worker in call.workers.values():
-        own, reach = call.share(cut(here), worker.link), call.place.reach(worker.side)
+        own, reach = call.share(cut(position), worker.link), call.place.reach(worker.side)
         if reach:
             route = multicast(1, reach, worker.side)
             signal = call.toward(worker, worker.side).address(worker.words.done)
@@ -26,8 +26,8 @@ def line_all_gather(call: CallPlan, cut: Cut) -> None:
 
 def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
     """Make the packets of an all-gather on a ring: each worker sends the chip's slice to one neighbour, and relays the
-    slices from the other neighbour. Slices travel half around the ring in both directions, or all around in one.
-    ``chunks``: packets between semaphore increments. A piece has the same places as in :func:`line_all_gather`.
+    slices from the other neighbour. Slices travel half of the ring in both directions, or the whole ring in
+    one. ``chunks``: packets between semaphore increments. A piece has the same places as in :func:`line_all_gather`.
     """
     place = call.place
     for worker in call.workers.values():
@@ -47,13 +47,14 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
 
 def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
     """Return packets to the neighbour. ``skipped``: arriving pieces before the relayed pieces; None for own input."""
-    found, arrived = [], worker.words.arrived
+    packets, arrived = [], worker.words.arrived
     for number, piece in enumerate(leaving):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
         after = () if skipped is None else (worker.further(arrived, (number + skipped) // chunks + 1),)
         signal = worker.address(arrived) if ends_chunk(number, leaving, chunks) else None
-        found.append(PacketOp(piece.pages, piece.nbytes, (source,), after, None, one_hop(worker.side), target, signal))
-    return found
+        route = one_hop(worker.side)
+        packets.append(PacketOp(piece.pages, piece.nbytes, (source,), after, None, route, target, signal))
+    return packets
 
 
 def all_to_all(call: CallPlan, cut_to: Cut, cut_from: Cut) -> None:
@@ -82,20 +83,20 @@ def copies(own: Sequence[PageGroup]) -> list[PacketOp]:
 
 def mixed(packets: Sequence[PacketOp], own: Sequence[PacketOp]) -> list[PacketOp]:
     """Return a worker's packets with the copies ``own`` spread evenly among them."""
-    found = list[PacketOp]()
+    merged = list[PacketOp]()
     done = 0
     for number, packet in enumerate(packets, 1):
-        found.append(packet)
+        merged.append(packet)
         due = number * len(own) // len(packets)
-        found += own[done:due]
+        merged += own[done:due]
         done = due
-    return [*found, *own[done:]]
+    return [*merged, *own[done:]]
 
 
 def sent(pieces: Sequence[PageGroup], route: Route, signal: NocAddress) -> list[PacketOp]:
     """Return packets from the first to the last place of each piece. The last packet raises semaphore ``signal``."""
-    found = [PacketOp(each.pages, each.nbytes, each.places[:1], route=route, target=each.places[-1]) for each in pieces]
-    return [*found[:-1], found[-1]._replace(signal=signal)] if found else []
+    ops = [PacketOp(each.pages, each.nbytes, each.places[:1], route=route, target=each.places[-1]) for each in pieces]
+    return [*ops[:-1], ops[-1]._replace(signal=signal)] if ops else []
 
 
 def expect_done(worker: Worker, sources: int) -> None:
@@ -117,9 +118,9 @@ def syncs(count: int, chunks: int) -> int:
     return -(-count // chunks)
 
 
-def ends_chunk(number: int, of: Sequence[object], chunks: int) -> bool:
-    """Whether packet ``number``, counted from 0, carries an increment, since it ends a chunk or the list ``of``."""
-    return (number + 1) % chunks == 0 or number + 1 == len(of)
+def ends_chunk(number: int, packets: Sequence[object], chunks: int) -> bool:
+    """Whether packet ``number``, from 0 on, is the last of a chunk or of ``packets``, and so carries an increment."""
+    return (number + 1) % chunks == 0 or number + 1 == len(packets)
 
 
 INPUT, FORWARD, BACKWARD, SCRATCH, OUTPUT = range(5)
@@ -131,16 +132,16 @@ PARTIAL = {Direction.E: FORWARD, Direction.W: BACKWARD}
 
 def ring_reduce_scatter(call: CallPlan, cut: Cut, chunks: int, group: int) -> None:
     """Make the packets of a reduce-scatter on a ring: a relay adds the chip's input to the arrived partial sum and
-    forwards the sum. Each direction carries half of each slice all around. ``chunks``: packets between increments.
+    forwards the sum. Each direction carries half of each slice around the ring. ``chunks``: packets between increments.
     ``group``: packets of a slice that a worker sends before the next slice (the tensor slicer); 0 for all packets.
     """
     place = call.place
     for worker in call.workers.values():
         hops = range(1, place.size + 1)
         slices = [_share(worker, call, cut, place.at(OPPOSITE[worker.side], each)) for each in hops]
-        most = max(map(len, slices))
-        length = group or max(most, 1)
-        for first in range(0, most, length):
+        longest = max(map(len, slices))
+        length = group or max(longest, 1)
+        for first in range(0, longest, length):
             for step, whole in enumerate(slices):
                 part = whole[first : first + length]
                 is_last = step == place.size - 1
@@ -189,16 +190,16 @@ def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
 
 def _share(worker: Worker, call: CallPlan, cut: Cut, number: int) -> list[PageGroup]:
     """Return the pieces of slice ``number`` that a worker handles."""
-    found = call.share(cut(number), worker.link)
-    return half(found, worker.side) if call.place.is_both else found
+    share = call.share(cut(number), worker.link)
+    return half(share, worker.side) if call.place.is_both else share
 
 
 def _arriving(worker: Worker, part: Sequence[PageGroup], chunks: int) -> list[Until]:
     """Return for each packet of ``part`` the condition that the packet has arrived; count these arrivals."""
     arrived = worker.words.arrived
-    found = [worker.further(arrived, number // chunks + 1) for number in range(len(part))]
+    conditions = [worker.further(arrived, number // chunks + 1) for number in range(len(part))]
     worker.expect(arrived, syncs(len(part), chunks))
-    return found
+    return conditions
 
 
 def _step(
@@ -207,9 +208,9 @@ def _step(
     """Return packets of the chip's input pieces, added to arrived partial sums if ``after`` is given. The target is the
     neighbour's partial sums if ``is_sent``, else the output.
     """
-    found, room = [], PARTIAL[worker.side]
+    packets, partial = [], PARTIAL[worker.side]
     for number, piece in enumerate(part):
-        own, arriving = piece.places[INPUT], piece.places[room]
+        own, arriving = piece.places[INPUT], piece.places[partial]
         reads, conditions = ((own,), ()) if after is None else ((arriving, own), (after[number],))
         packet = PacketOp(piece.pages, piece.nbytes, reads, conditions)
         if is_sent:
@@ -217,8 +218,8 @@ def _step(
             packet = packet._replace(route=one_hop(worker.side), target=arriving, signal=signal)
         else:
             packet = packet._replace(local=piece.places[OUTPUT])
-        found.append(packet)
-    return found
+        packets.append(packet)
+    return packets
 
 
 def _finish(
@@ -230,28 +231,28 @@ def _finish(
     if not call.place.reach(worker.side):
         return _step(worker, own, chunks, after, is_sent=False)
     other = call.workers[worker.link, OPPOSITE[worker.side]]
-    found = []
+    packets = []
     for number, piece in enumerate(own):
         arriving, places = piece.places[PARTIAL[worker.side]], piece.places
         if worker.side is Direction.E:
             signal = other.address(other.words.partial) if ends_chunk(number, own, chunks) else None
             reads = arriving, places[INPUT]
             packet = PacketOp(piece.pages, piece.nbytes, reads, (after[number],), places[SCRATCH])
-            found.append(packet._replace(local_signal=signal))
+            packets.append(packet._replace(local_signal=signal))
         else:
             handed = worker.further(worker.words.partial, number // chunks + 1)
             reads = arriving, places[SCRATCH]
-            found.append(PacketOp(piece.pages, piece.nbytes, reads, (after[number], handed), places[OUTPUT]))
+            packets.append(PacketOp(piece.pages, piece.nbytes, reads, (after[number], handed), places[OUTPUT]))
     if worker.side is Direction.W:
         worker.expect(worker.words.partial, syncs(len(own), chunks))
-    return found
+    return packets
 
 
 def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Direction) -> list[PacketOp]:
     """Return packets of a slice to the chip ``hops`` away, whose worker for direction ``side`` adds the pieces."""
     signal = call.workers[worker.link, side].address(worker.words.done)
-    found = [
+    packets = [
         PacketOp(each.pages, each.nbytes, each.places[:1], route=unicast(hops, worker.side), target=each.places[1])
         for each in part
     ]
-    return [*found[:-1], found[-1]._replace(signal=signal)] if found else []
+    return [*packets[:-1], packets[-1]._replace(signal=signal)] if packets else []

@@ -44,8 +44,8 @@ class Pages(NamedTuple):
         """Return the numbers of the pages in slice ``index`` of ``n_slices`` along a dimension, in order."""
         pages = np.arange(self.n_pages).reshape(self.grid)
         length = self.grid[dim] // n_slices
-        found: list[int] = pages.take(range(index * length, (index + 1) * length), axis=dim).ravel().tolist()
-        return found
+        numbers: list[int] = pages.take(range(index * length, (index + 1) * length), axis=dim).ravel().tolist()
+        return numbers
 
 
 def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
@@ -117,19 +117,19 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
     where the pages are not adjacent in one of the tensors.
     """
     page_bytes = parts[0][0].pages.page_bytes
-    most = max(most_bytes // page_bytes, 1)
-    found: list[PageGroup] = []
+    limit = max(most_bytes // page_bytes, 1)
+    groups: list[PageGroup] = []
     first: tuple[NocAddress, ...] = ()
     count = 0
     for places in _places(parts):
         done = count * page_bytes
-        if count and count < most and all(_follows(a, b, done) for a, b in zip(first, places, strict=True)):
+        if count and count < limit and all(_follows(a, b, done) for a, b in zip(first, places, strict=True)):
             count += 1
             continue
         if count:
-            found.append(PageGroup(count, done, first))
+            groups.append(PageGroup(count, done, first))
         first, count = places, 1
-    return [*found, PageGroup(count, count * page_bytes, first)] if count else found
+    return [*groups, PageGroup(count, count * page_bytes, first)] if count else groups
 
 
 def array_of(dtype: DType, data: bytes) -> "np.ndarray[Any, Any]":
@@ -219,12 +219,12 @@ class Store:
         run = max(self._packet_bytes // pages.page_bytes, 1)
         pages = pages._replace(run=run, slice_pages=max(slice_pages, 1))
         base = self._next[memory]
-        found = Tensor(shape, dtype, pages, memory, self._cores[memory], base)
-        end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
+        tensor = Tensor(shape, dtype, pages, memory, self._cores[memory], base)
+        end = base + -(-tensor.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
-            raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B; use smaller tensors")
+            raise KernelMisuse(f"{tensor}: {tensor.nbytes} B do not fit into {memory} of a SIP; use smaller tensors")
         self._next[memory] = end
-        return found
+        return tensor
 
     def like(self, other: Tensor, shape: Sequence[int], slices: int = 1) -> Tensor:
         """Allocate a tensor with the element type, the memory and the kind of pages of another."""
@@ -235,10 +235,10 @@ class Store:
         of the fabric wait for one another when a call begins, no earlier call still uses the tensor.
         """
         key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
-        found = self._scratch.get(key)
-        if found is None:
-            found = self._scratch[key] = self.like(like, like.shape, slices)
-        return found
+        tensor = self._scratch.get(key)
+        if tensor is None:
+            tensor = self._scratch[key] = self.like(like, like.shape, slices)
+        return tensor
 
 
 class CallLog:

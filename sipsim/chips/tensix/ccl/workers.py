@@ -33,7 +33,7 @@ WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 class Semaphores(NamedTuple):
     """Addresses of the semaphores of an operation: the same in the L1 of every worker.
 
-    The values are numbers. ``ready``: chips that have begun; ``arrived``: chunks that a relay has received; ``done``:
+    The values are counts. ``ready``: chips that have begun; ``arrived``: chunks that a relay has received; ``done``:
     source chips that have sent all data; ``partial``: chunks from the chip's other worker of the link. ``pushed``,
     ``summed``, ``popped``: packets of the circular buffer, shared by all fabrics, as calls on a chip run in sequence.
     """
@@ -110,7 +110,7 @@ class Place(NamedTuple):
         return self.size // 2
 
     def is_shared(self, hops: int) -> bool:
-        """Whether the chip ``hops`` away is as far in the other direction, so that each direction carries half."""
+        """Whether the chip ``hops`` away is equally far in both directions, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
 
     def at(self, way: Direction, hops: int) -> int:
@@ -149,7 +149,7 @@ class Worker:
 
     def set_up(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
         """Set the buffer, costs and endpoint of the worker's kernels. The circular buffer begins at ``base``; each slot
-        has room for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
+        has space for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
         """
         operands = max((len(each.reads) for each in self.packets), default=1)
         slot_bytes = operands * ccl.packet_bytes
@@ -241,12 +241,12 @@ def reader(worker: Worker, df: Dataflow) -> None:
     done = 0
     while done < len(packets):
         batch = packets[done : done + min(worker.batch, buffer.slots)]
-        _wait_for_room(worker, done + len(batch), df)
+        _wait_for_space(worker, done + len(batch), df)
         count = _until_missing(batch, df)
         for number, packet in enumerate(batch[:count], done):
-            at = buffer.address(number)
-            for operand, place in enumerate(packet.reads):
-                df.noc_async_read(place, at + operand * worker.operand_bytes, packet.nbytes)
+            slot = buffer.address(number)
+            for operand, source in enumerate(packet.reads):
+                df.noc_async_read(source, slot + operand * worker.operand_bytes, packet.nbytes)
         df.noc_async_read_barrier()
         done += count
         df.store(words.pushed, done.to_bytes(4, "little"))
@@ -288,7 +288,7 @@ def writer(worker: Worker, df: Dataflow) -> None:
 
 
 def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataflow) -> None:
-    """Send a packet into the fabric, write to this chip, as the packet requires; wait until the bytes have left."""
+    """Send a packet into the fabric, write it to this chip, or both; then wait until the bytes have left."""
     if packet.route is not None and packet.target is not None:
         assert fabric is not None
         target = write_to(packet.target.core, packet.target.address)
@@ -311,7 +311,7 @@ def _add(worker: Worker, packet: PacketOp, address: int, df: Dataflow) -> None:
     df.put(address, add(worker.dtype, parts))
 
 
-def _wait_for_room(worker: Worker, end: int, df: Dataflow) -> None:
+def _wait_for_space(worker: Worker, end: int, df: Dataflow) -> None:
     popped, least = worker.words.popped, end - worker.buffer.slots
     if least > 0:
         df.wait_until(lambda: df.peek_word(popped) >= least, "room in its buffer")
@@ -325,20 +325,20 @@ def _until_missing(batch: Sequence[PacketOp], df: Dataflow) -> int:
     """
     _wait_for(batch[0].after, df)
     for count, packet in enumerate(batch):
-        if not all(_has_come(df, word, value) for word, value in packet.after):
+        if not all(_has_reached(df, word, value) for word, value in packet.after):
             return count
     return len(batch)
 
 
 def _wait_for(conditions: Sequence[Until], df: Dataflow) -> None:
     for word, value in conditions:
-        df.wait_until(partial(_has_come, df, word, value), f"the semaphore at 0x{word:x} to be {value} or more")
+        df.wait_until(partial(_has_reached, df, word, value), f"the semaphore at 0x{word:x} to be {value} or more")
 
 
 def _is_more(df: Dataflow, word: int, number: int) -> bool:
     return df.peek_word(word) > number
 
 
-def _has_come(df: Dataflow, word: int, value: int) -> bool:
+def _has_reached(df: Dataflow, word: int, value: int) -> bool:
     """Whether a word that counts up modulo 2**32 has reached a value."""
     return not df.peek_word(word) - value & SIGN

@@ -75,9 +75,9 @@ class EriscDataMoverBuilder:
         """
         core, layout = Core(*core), self._layout
         if self._built_on is not None:
-            raise KernelMisuse(f"this data mover is built on core {self._built_on} already; a builder is for one core")
+            raise KernelMisuse(f"this data mover is built on core {self._built_on} already; make one builder per core")
         if core not in self._ethernet:
-            raise KernelMisuse(f"a data mover needs an Ethernet core with a link; {core} has none")
+            raise KernelMisuse(f"tile {core} is no Ethernet core with a link; a data mover needs such a core")
         if len(self._channels) != layout.channels:
             raise KernelMisuse(
                 f"the data mover for core {core} has {len(self._channels)} of {layout.channels} channels; add the rest"
@@ -98,21 +98,21 @@ class EriscDataMoverBuilder:
     def _check(self, num_messages: int, workers: tuple[Core, ...], message_bytes: int) -> None:
         layout, counts = self._layout, self._mode is TerminationMode.MESSAGE_COUNT_REACHED
         if self._built_on is not None:
-            raise KernelMisuse(f"this data mover is built on core {self._built_on} already; add channels before that")
+            raise KernelMisuse(f"the data mover is built on {self._built_on}; add channels before generate_edm_kernel")
         if len(self._channels) >= layout.channels:
-            raise KernelMisuse(f"this data mover has {layout.channels} channels, and all of them are in use")
+            raise KernelMisuse(f"all {layout.channels} channels of this builder are in use; give a larger num_channels")
         if not workers:
             raise KernelMisuse("a channel needs one worker or more; give worker_coords")
         for core in workers:
             self._check_worker(core)
         if not WORD_BYTES <= message_bytes <= layout.buffer_bytes or message_bytes % WORD_BYTES:
             raise KernelMisuse(
-                f"a message of {message_bytes} B; channels of this data mover take multiples of {WORD_BYTES} B up to "
-                f"their buffer's {layout.buffer_bytes} B"
+                f"message_bytes is {message_bytes}; give a multiple of {WORD_BYTES} B up to the size of a buffer, "
+                f"{layout.buffer_bytes} B"
             )
         if counts and num_messages < 1:
-            raise KernelMisuse(f"num_messages is {num_messages}; with MESSAGE_COUNT_REACHED it is 1 or more")
+            raise KernelMisuse(f"num_messages={num_messages}: with MESSAGE_COUNT_REACHED give 1 or more")
         if not counts and num_messages:
-            raise KernelMisuse(f"num_messages is {num_messages}; with WORKER_INITIATED the worker ends it, so it is 0")
+            raise KernelMisuse(f"num_messages={num_messages}: with WORKER_INITIATED a worker ends the channel; give 0")
         if not counts and len(workers) > 1:
-            raise KernelMisuse(f"{len(workers)} workers of a channel with WORKER_INITIATED; only one can end it")
+            raise KernelMisuse(f"a channel with WORKER_INITIATED has {len(workers)} workers; give one")

@@ -120,17 +120,17 @@ def step(table: Table, state: State, fact: Fact, channel: str) -> Step:
     Raises:
         KernelMisuse: for a fact that the table does not list for this state.
     """
-    found = table[state].get(fact)
-    if found is None:
+    reaction = table[state].get(fact)
+    if reaction is None:
         raise KernelMisuse(
             f"{channel} is in state {state.name} ({state.value}), and {fact.name} ({fact.value}) is not allowed; "
             f"{_allowed(table[state])}"
         )
-    return found
+    return reaction
 
 
 def _allowed(row: Mapping[Fact, Step]) -> str:
-    return f"it waits for {' or '.join(fact.name for fact in row)}" if row else "nothing may happen any more"
+    return f"the channel waits for {' or '.join(fact.name for fact in row)}" if row else "the channel has ended"
 
 
 TAG: Final = 0x0EDA7A00
@@ -143,7 +143,7 @@ FACT_OF_SIGNAL: Final = {
     False: {WorkerSignal.MESSAGE: Fact.READ, WorkerSignal.LAST_MESSAGE: Fact.READ_LAST},
 }
 SIGNALS: Final = (
-    "1 (message), 2 (last one) or 3 (end); signals that the data mover has not read add up, so end by 2 with the last "
+    "1 (message), 2 (last message) or 3 (end); signals that the data mover has not read add up, so end with a last "
     "message"
 )
 
@@ -225,18 +225,18 @@ class EdmChannel:
         if not spec.num_messages:
             if value == WorkerSignal.TERMINATE:
                 return Fact.TERMINATE
-            found = self._signals.get(value)
+            fact = self._signals.get(value)
         elif value <= workers:
             if value < workers:
                 return None
             is_last = self._messages + 1 >= spec.num_messages
-            found = self._signals[WorkerSignal.LAST_MESSAGE if is_last else WorkerSignal.MESSAGE]
+            fact = self._signals[WorkerSignal.LAST_MESSAGE if is_last else WorkerSignal.MESSAGE]
         else:
-            found = None
-        if found is None:
-            may_be = f"{workers} with {workers} workers" if spec.num_messages else SIGNALS
-            raise KernelMisuse(f"{self.name}: its worker made its semaphore {value}; it may be {may_be}")
-        return found
+            fact = None
+        if fact is None:
+            allowed = f"up to {workers} with {workers} workers" if spec.num_messages else SIGNALS
+            raise KernelMisuse(f"{self.name}: the worker set the channel's semaphore to {value}; allowed: {allowed}")
+        return fact
 
     # --- commands -------------------------------------------------------------------------------------------------
 
@@ -288,6 +288,6 @@ class EdmChannel:
 def too_early(name: str) -> KernelMisuse:
     """Return the error for an arrival over the link before the channel is open."""
     return KernelMisuse(
-        f"{name}: a payload or credit arrived before the handshake was done; the far end sends too early, or an "
+        f"{name}: a payload or credit arrived before the end of the handshake; the far end sends too early, or an "
         "earlier program ended without its credits"
     )

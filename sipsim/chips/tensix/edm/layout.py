@@ -54,7 +54,7 @@ class ChannelSpec(NamedTuple):
 
     def shown(self) -> str:
         """Return the channel's text for messages."""
-        count = f"{self.num_messages} messages" if self.num_messages else "messages until the worker ends it"
+        count = f"{self.num_messages} messages" if self.num_messages else "messages until the worker ends the channel"
         return f"{'sends' if self.is_sender else 'receives'} {count} of {self.message_bytes} B"
 
 
@@ -93,20 +93,20 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
     if not 1 <= channels <= CHANNELS:
         raise KernelMisuse(f"a data mover has 1 to {CHANNELS} channels, not {channels}")
     if page_bytes < WORD_BYTES or page_bytes % WORD_BYTES:
-        raise KernelMisuse(f"a page of {page_bytes} B; Ethernet moves multiples of {WORD_BYTES} B")
-    room = (end - base) // channels - SEMAPHORE_STRIDE - (SYNC_BYTES if is_merged else 0)
-    buffer_bytes = room // page_bytes * page_bytes
+        raise KernelMisuse(f"page_bytes is {page_bytes}; Ethernet moves words of {WORD_BYTES} B, give a multiple")
+    free_bytes = (end - base) // channels - SEMAPHORE_STRIDE - (SYNC_BYTES if is_merged else 0)
+    buffer_bytes = free_bytes // page_bytes * page_bytes
     if buffer_bytes <= 0:
         raise KernelMisuse(
             f"{channels} buffers of at least a page of {page_bytes} B do not fit: the {end - base} B of L1 leave "
-            f"{max(room, 0)} B for each; take fewer channels or smaller pages"
+            f"{max(free_bytes, 0)} B per buffer; take fewer channels or smaller pages"
         )
     return Layout(base, channels, buffer_bytes, is_merged)
 
 
 def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
     """Return the 8-byte hash of the settings on which both ends must agree. ``of_far_end``: swap senders and receivers,
-    so that the result is that of the far end.
+    so that the result equals the far end's hash.
     """
     seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
     return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

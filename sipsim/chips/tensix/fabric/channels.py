@@ -73,7 +73,7 @@ class SenderChannel:
 
     @property
     def may_send(self) -> bool:
-        """Whether there is a packet to send, and room for the packet at the far end."""
+        """Whether there is a packet to send, and a free slot for the packet at the far end."""
         return self.sent < self.written and self.far.free >= self.needed
 
 

@@ -45,11 +45,11 @@ class ConnectionWords:
         """Allocate the words of one more connection, and return their address.
 
         Raises:
-            KernelMisuse: if the worker has no room for another one.
+            KernelMisuse: if the worker has the maximum of connections.
         """
         count = self._counts.get(worker, 0) + 1
         if count > MOST_CONNECTIONS:
-            what = f"worker {worker} has {MOST_CONNECTIONS} connections, and no room for more"
+            what = f"worker {worker} has {MOST_CONNECTIONS} connections, the maximum"
             raise KernelMisuse(f"{what}; connect once, and pass the endpoint to every kernel")
         self._counts[worker] = count
         return self._end - count * WORKER_BYTES
@@ -84,12 +84,12 @@ class WorkerConnection:
             channel.return_credits(channel.ring.slots - channel.written + channel.freed, 0)
         elif state == CLOSE:
             if self.worker != worker:
-                raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, but has none; open it first")
+                raise KernelMisuse(f"worker {worker} closes a connection to {self.name} that it has not opened")
             self.worker = None
             channel.return_credits = no_upstream
             self._notify_in_order(worker, ended_at, 1, 0)
         else:
-            raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
+            raise KernelMisuse(f"{self.name}: the connection's word is {state}; write {OPEN} to open, {CLOSE} to close")
 
     def _notify_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
         """Add to a worker's word in the order of the calls, so that no credit arrives after the end's notice."""
@@ -104,7 +104,7 @@ class WorkerConnection:
         """
         channel = self._channel
         if self.worker is None:
-            raise KernelMisuse(f"a packet was written into {self.name}, to which no worker is connected; open it first")
+            raise KernelMisuse(f"a packet was written into {self.name}, to which no worker is connected; connect first")
         if channel.written - channel.freed >= channel.ring.slots:
             raise KernelMisuse(
                 f"worker {self.worker} wrote into {self.name}, whose slots are all taken; wait for a credit"
@@ -162,8 +162,8 @@ class FabricSender:
 
     def wait_for_empty_write_slot(self) -> None:
         """Wait until the channel has a free slot."""
-        at, df, sent = self._credits, self._df, self._sent
-        df.wait_until(lambda: df.peek_word(at) > sent, f"a slot of router {self._endpoint.router}")
+        address, df, sent = self._credits, self._df, self._sent
+        df.wait_until(lambda: df.peek_word(address) > sent, f"a slot of router {self._endpoint.router}")
 
     def send(self, route: Route, target: Target, source: int, nbytes: int) -> None:
         """Wait for a free slot, then send ``nbytes`` from address ``source`` of this L1 to the chips of a route: first
@@ -241,13 +241,13 @@ class FabricSender:
             what = f"the route begins {route.way.name}, but the link of router {endpoint.router} leads"
             raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Direction.{endpoint.way.name}")
         if endpoint.most_hops is not None and len(route.nibbles) > endpoint.most_hops:
-            what = f"a route of {len(route.nibbles)} hops on a ring whose packets make at most {endpoint.most_hops}"
-            raise KernelMisuse(f"worker {core}: {what}; open_fabric(spare_slots=[]) allows whole turns")
+            what = f"the route has {len(route.nibbles)} hops, but this ring allows at most {endpoint.most_hops}"
+            raise KernelMisuse(f"worker {core}: {what}; for whole turns, call open_fabric(spare_slots=[])")
         if not 0 <= nbytes <= endpoint.payload_bytes:
-            raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
+            raise KernelMisuse(f"worker {core}: the payload is {nbytes} B; the limit is {endpoint.payload_bytes} B")
         if target.command is not NocCommand.SCATTER and target.increment_address % ATOMIC_BYTES:
             what = f"a semaphore at 0x{target.increment_address:x} of tile {target.increment_core}"
-            raise KernelMisuse(f"worker {core}: {what}; words are at multiples of {ATOMIC_BYTES}")
+            raise KernelMisuse(f"worker {core}: {what}; give an address that is a multiple of {ATOMIC_BYTES}")
         if bool(nbytes) is not target.takes_payload:
             what = f"command {target.command.name} {target.wanted_payload}, but has {nbytes} B"
             raise KernelMisuse(f"worker {core}: {what}")

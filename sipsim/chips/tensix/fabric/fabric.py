@@ -31,16 +31,18 @@ class Places:
 
     def __init__(self, topology: str, chips: Sequence[int], columns: int = 0) -> None:
         if topology not in TOPOLOGIES:
-            raise KernelMisuse(f"a fabric's topology is {', '.join(TOPOLOGIES)}, not {topology!r}")
+            raise KernelMisuse(f"topology={topology!r}: give one of {', '.join(TOPOLOGIES)}")
         if len(set(chips)) != len(chips):
-            raise KernelMisuse(f"{list(chips)} contains a chip twice; give each chip once")
+            raise KernelMisuse(f"chips={list(chips)} contains a chip twice; give each chip once")
         least = 3 if topology == "ring" else 2
         if len(chips) < least:
-            raise KernelMisuse(f"a {topology} of {len(chips)} chips; give {least} or more")
+            raise KernelMisuse(f"a {topology} cannot have {len(chips)} chips; give {least} or more")
         if topology != "mesh" and columns:
-            raise KernelMisuse(f"columns={columns} of a {topology}; only a mesh has columns, leave them out")
+            raise KernelMisuse(f"columns={columns} with topology {topology}: only a mesh has columns; omit columns")
         if topology == "mesh" and (columns < 1 or len(chips) % columns):
-            raise KernelMisuse(f"a mesh of {len(chips)} chips in {columns} columns; give columns that divide them")
+            raise KernelMisuse(
+                f"{len(chips)} chips do not fill {columns} columns; give columns that divide {len(chips)}"
+            )
         self.topology = topology
         self.chips = list(chips)
         self.columns = columns if topology == "mesh" else len(chips)
@@ -76,15 +78,15 @@ class Places:
 
     def neighbours(self, rank: int) -> Neighbours:
         """Return the neighbours of a chip by direction."""
-        index, found = self.position(rank), dict[Direction, int]()
+        index, neighbours = self.position(rank), dict[Direction, int]()
         row, column = divmod(index, self.columns)
         for way, down, right in ((Direction.E, 0, 1), (Direction.W, 0, -1), (Direction.S, 1, 0), (Direction.N, -1, 0)):
             at_row, at_column = row + down, column + right
             if self.is_ring:
                 at_column %= self.columns
             if 0 <= at_column < self.columns and 0 <= at_row < self.size // self.columns:
-                found[way] = self.chips[at_row * self.columns + at_column]
-        return found
+                neighbours[way] = self.chips[at_row * self.columns + at_column]
+        return neighbours
 
     def is_dateline(self, rank: int, way: Direction) -> bool:
         """Whether packets change their virtual channel on a chip's link in direction ``way``."""
@@ -236,7 +238,7 @@ class Fabric:
         core = self._worker(core)
         whole("channels of a mux (full + headers)", full + headers, 1)
         if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
-            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; give another worker")
+            raise KernelMisuse(f"worker {core} of SIP {self.rank} runs a mux, which never ends; give another worker")
         onward = self.connect(core, direction, link)
         onward_name = self._router(direction, link).senders[0].name
         base = self._params.tensix.kernel_base + MUX_BASE
@@ -300,9 +302,9 @@ class Fabric:
         way = DIRECTIONS.get(direction) if isinstance(direction, str) else direction
         router = self._routers.get((way, link)) if isinstance(way, Direction) else None
         if router is None:
-            there = ", ".join(f"{each.name} link {number}" for each, number in self._routers)
+            routers = ", ".join(f"{each.name} link {number}" for each, number in self._routers)
             direction = direction.name if isinstance(direction, Direction) else direction
-            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
+            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; existing routers: {routers}")
         return router
 
     # --- building -------------------------------------------------------------------------------------------------
@@ -318,7 +320,7 @@ class Fabric:
         return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
     def _layout_at(self, rank: int, way: Direction) -> RouterLayout:
-        """Return the layout of the router of a chip's link. Either end of a link needs the layouts of both ends."""
+        """Return the layout of the router of a chip's link. Each end of a link needs the layouts of both ends."""
         role = self._places.role(rank, way) if self._spare_slots else ""
         if role not in self._spare_slots:
             return self._layout

@@ -47,16 +47,16 @@ class Shape(NamedTuple):
         """The number of slots of all rings."""
         return sum(self.senders) + sum(self.receivers)
 
-    def with_spare(self, idle: Idle, choices: Sequence[Slots], room: int) -> "Shape":
+    def with_spare(self, idle: Idle, choices: Sequence[Slots], limit: int) -> "Shape":
         """Return a shape in which idle channels have no slots, and all others except the worker's channel use the first
-        of ``choices`` that fits into ``room`` slots in all. Return this shape if none fits.
+        of ``choices`` that fits into ``limit`` slots in all. Return this shape if no choice fits.
         """
         for slots in choices:
             passing = [0 if number in idle.senders else slots.sender for number in range(1, len(self.senders))]
             receivers = [0 if vc in idle.receivers else slots.receiver for vc in range(len(self.receivers))]
-            found = self._replace(senders=(self.senders[0], *passing), receivers=tuple(receivers))
-            if found.slots <= room:
-                return found
+            shape = self._replace(senders=(self.senders[0], *passing), receivers=tuple(receivers))
+            if shape.slots <= limit:
+                return shape
         return self
 
 
@@ -101,8 +101,8 @@ class RouterLayout(NamedTuple):
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "RouterLayout":
         """Return this layout with the slots of idle channels given to other channels. ``end``: end of the L1."""
-        room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
-        return self._replace(shape=self.shape.with_spare(idle, choices, room))
+        limit = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
+        return self._replace(shape=self.shape.with_spare(idle, choices, limit))
 
 
 def layout(
@@ -126,9 +126,9 @@ def layout(
     for slots in choices:
         each = [max(count // vcs, 1) for count in (slots.sender, slots.receiver)]
         shape = Shape((each[0],) * senders, (each[1],) * vcs, payload_bytes, header_bytes, suffix_bytes)
-        found = RouterLayout(base, shape)
-        if found.end <= end:
-            return found
+        choice = RouterLayout(base, shape)
+        if choice.end <= end:
+            return choice
     raise KernelMisuse(
         f"packets of {payload_bytes} B: {senders} sender and {vcs} receiver channels do not fit in the {end - base} B "
         "of an Ethernet core; take smaller packets"

@@ -1,4 +1,4 @@
-"""Mux: a worker that forwards the packets of several clients, since a router's channel takes one worker at a time.
+"""Mux: a worker that forwards the packets of several clients, since a router's channel serves one worker at a time.
 
 Each client connects to a channel of the mux in the same way as to a router; a channel has one client. The slots of a
 channel may hold headers only, for packets without payload. The mux polls the channels in turn, one packet per visit.
@@ -27,15 +27,15 @@ def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEn
     Raises:
         KernelMisuse: if the rings do not fit.
     """
-    base, found = room.start, list[Ring]()
+    base, rings = room.start, list[Ring]()
     for number in range(full + headers):
         nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
-        found.append(Ring(base + CONTROL_BYTES, slots, nbytes))
-        base = found[-1].end
+        rings.append(Ring(base + CONTROL_BYTES, slots, nbytes))
+        base = rings[-1].end
     if base > room.stop:
         what = f"a mux of {full} + {headers} channels with {slots} slots"
-        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than there are; give fewer channels or slots")
-    return found
+        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than are free; give fewer channels or slots")
+    return rings
 
 
 class Mux:

@@ -109,7 +109,7 @@ def scatter_to(
 
 class Route(NamedTuple):
     """Route of a packet: one nibble per hop, the first hop first. ``way``: direction of the first link. ``short``: the
-    same in an early header (distance to the first target, number of targets); None if such a header cannot state it.
+    route in an early header (distance to the first target, number of targets); None if no such header can state it.
     """
 
     nibbles: tuple[int, ...]
@@ -134,7 +134,7 @@ def multicast(start: int, number: int, way: Direction = Direction.E) -> Route:
     """
     last = start + number - 1
     if start < 1 or number < 1 or last > MOST_HOPS:
-        raise KernelMisuse(f"a packet for {number} chips from distance {start} on; headers hold 1 to {MOST_HOPS} hops")
+        raise KernelMisuse(f"a packet cannot reach {number} chips from hop {start} on; use hops 1 to {MOST_HOPS}")
     back = OPPOSITE[way]
     nibbles = [way | (back if hop >= start else 0) for hop in range(1, last)] + [back]
     is_short = max(start, number) <= MOST_SHORT
@@ -154,20 +154,20 @@ def mesh_unicast(east: int, south: int) -> Route:
 
 def path(ways: Sequence[Direction], is_written: Sequence[bool]) -> Route:
     """Return the route with one hop per entry of ``ways``. ``is_written``: by hop, whether the chip at the end of the
-    hop receives the packet; the last chip always does.
+    hop receives the packet; the last chip always receives the packet.
 
     Raises:
         KernelMisuse: for more hops than fit in a header, or a hop back over the same link.
     """
     if not 1 <= len(ways) <= MOST_HOPS or len(is_written) != len(ways):
-        raise KernelMisuse(f"a packet over {len(ways)} hops, {len(is_written)} marks; headers hold 1 to {MOST_HOPS}")
+        raise KernelMisuse(f"a path has {len(ways)} hops and {len(is_written)} marks; give 1 to {MOST_HOPS} of both")
     back = next((before for before, way in pairwise(ways) if way is OPPOSITE[before]), None)
     if back is not None:
         raise KernelMisuse(f"the route of a packet leads {back.name} and straight back, which routers do not support")
     onward = [*(int(way) for way in ways[1:]), 0]
     marks = [*is_written[:-1], True]
-    own = [int(OPPOSITE[way]) if mark else 0 for way, mark in zip(ways, marks, strict=True)]
-    return Route(tuple(a | b for a, b in zip(onward, own, strict=True)), ways[0], None)
+    local = [int(OPPOSITE[way]) if mark else 0 for way, mark in zip(ways, marks, strict=True)]
+    return Route(tuple(a | b for a, b in zip(onward, local, strict=True)), ways[0], None)
 
 
 class Hop(NamedTuple):
@@ -203,7 +203,7 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     if target.command is NocCommand.SCATTER:
         _check_parts(target.first_bytes, payload_bytes)
     if not 0 <= target.value <= MOST_VALUE:
-        raise KernelMisuse(f"a packet that adds {target.value} to a word; a header holds 0 to {MOST_VALUE}")
+        raise KernelMisuse(f"a packet cannot add {target.value} to a word; give 0 to {MOST_VALUE}")
     if is_short:
         if route.short is None or target.command not in (NocCommand.WRITE, NocCommand.INCREMENT):
             raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")
@@ -229,7 +229,7 @@ def target_of(header: bytes) -> Target:
     places = (Core(x, y), address, Core(far_x, far_y), far, value)
     commands = len(NocCommand) if len(header) == LONG_BYTES else SHORT_COMMANDS
     if kind & ~_FLUSH >= commands:
-        raise KernelMisuse(f"its command is {kind & ~_FLUSH}, and those of its revision are 0 to {commands - 1}")
+        raise KernelMisuse(f"the command is {kind & ~_FLUSH}, but this revision has commands 0 to {commands - 1}")
     return Target(NocCommand(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first)
 
 
@@ -253,16 +253,16 @@ def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int
 
 def _check_payload(target: Target, nbytes: int, most_bytes: int) -> None:
     if nbytes > most_bytes:
-        raise KernelMisuse(f"its payload is {nbytes} B, and a slot has room for {most_bytes} B")
+        raise KernelMisuse(f"the payload is {nbytes} B, but a slot holds at most {most_bytes} B")
     if bool(nbytes) is not target.takes_payload:
-        raise KernelMisuse(f"its payload is {nbytes} B, and command {target.command.name} {target.wanted_payload}")
+        raise KernelMisuse(f"the payload is {nbytes} B, but command {target.command.name} {target.wanted_payload}")
     if target.command is NocCommand.SCATTER:
         _check_parts(target.first_bytes, nbytes)
 
 
 def _check_parts(first_bytes: int, nbytes: int) -> None:
     if not 0 < first_bytes < nbytes:
-        raise KernelMisuse(f"{first_bytes} of {nbytes} B for the first place; give both places 1 B or more")
+        raise KernelMisuse(f"the first address gets {first_bytes} of {nbytes} B; give both addresses 1 B or more")
 
 
 def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
@@ -281,28 +281,28 @@ def set_sender(header: bytes, sender: int) -> bytes:
     return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
-def _steps_of(here: int, own: Direction) -> tuple[bool, tuple[Direction, ...]]:
-    return bool(here & own), tuple(way for way in Direction if way & here and way is not own)
+def _steps_of(nibble: int, link: Direction) -> tuple[bool, tuple[Direction, ...]]:
+    return bool(nibble & link), tuple(way for way in Direction if way & nibble and way is not link)
 
 
-_STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Direction}
+_STEPS = {(nibble, link): _steps_of(nibble, link) for nibble in range(16) for link in Direction}
 """By hop nibble and direction of the receiver's link: whether the router writes on its chip, and onward directions."""
 
 
-def next_hop(header: bytes, own: Direction) -> Hop:
-    """Return the router's work for a packet that has arrived over the link in direction ``own``."""
+def next_hop(header: bytes, link: Direction) -> Hop:
+    """Return the router's work for a packet that has arrived over the link in direction ``link``."""
     if len(header) == LONG_BYTES:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
-        here, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")
-        return Hop(*_STEPS[here, own], header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
+        nibble, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")
+        return Hop(*_STEPS[nibble, link], header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
     number, start = divmod(header[_HOPS_AT], 16)
     if not number or not start:
         return Hop(False, (), header)
     is_local = start == 1
     goes_on = not is_local or number > 1
-    left = (number - 1) << 4 | 1 if is_local else number << 4 | (start - 1)
-    rest = header[:_HOPS_AT] + bytes((left,)) + header[_HOPS_AT + 1 :]
-    return Hop(is_local, (OPPOSITE[own],) if goes_on else (), rest)
+    hops = (number - 1) << 4 | 1 if is_local else number << 4 | (start - 1)
+    rest = header[:_HOPS_AT] + bytes((hops,)) + header[_HOPS_AT + 1 :]
+    return Hop(is_local, (OPPOSITE[link],) if goes_on else (), rest)
 
 
 def nbytes_of(header: Sequence[int] | bytes) -> int:

@@ -48,13 +48,13 @@ class PollingLoop(Generic[Channel]):
         """Schedule the next visit anew, as a channel may have become ready."""
         if self._is_visiting:
             return
-        found = self._next_visit()
-        if found == self._next:
+        visit = self._next_visit()
+        if visit == self._next:
             return
-        self._next = found
+        self._next = visit
         self._seq += 1
-        if found is not None:
-            self._engine.at(found[0], partial(self._visit, self._seq))
+        if visit is not None:
+            self._engine.at(visit[0], partial(self._visit, self._seq))
 
     def end_visit(self, time_ps: Ps) -> None:
         """Continue the loop after a visit that ends at ``time_ps``, now or later."""

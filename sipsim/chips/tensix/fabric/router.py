@@ -33,7 +33,7 @@ from sipsim.records.dump import BlockedResource
 Ps = int
 Channel = SenderChannel | ReceiverChannel
 MOST_SENDERS = 6
-"""The most sender channels of a router: a worker's, and per virtual channel those that other receivers fill."""
+"""The most sender channels of a router: the worker's, and per virtual channel the channels that receivers fill."""
 NONE = (0,) * MOST_SENDERS
 
 
@@ -203,19 +203,19 @@ class Router:
 
     def _handshake_arrived(self, _writer: str = "") -> None:
         """Open the router for packets, as the far end's handshake has arrived."""
-        here, there = self._protocol.handshake, self._memory.read(self.layout.handshake, HANDSHAKE_BYTES)
-        if there != here:
+        local, remote = self._protocol.handshake, self._memory.read(self.layout.handshake, HANDSHAKE_BYTES)
+        if remote != local:
             cut = len(HANDSHAKE_PREFIX)
-            own, other = (each[cut:].decode(errors="replace").rstrip() for each in (here, there))
+            this_end, far_end = (each[cut:].decode(errors="replace").rstrip() for each in (local, remote))
             what = "both ends of its link must belong to the same fabric"
-            raise KernelMisuse(f"{self.name}: {what}; here is {own}, there {other}")
+            raise KernelMisuse(f"{self.name}: {what}; this end has {this_end}, the far end {far_end}")
         self.is_open = True
         self.wake()
 
     def _credits(self, _writer: str) -> None:
         vc, _, *counts = CREDITS.unpack(self._memory.read(self.layout.credits, CREDITS.size))
         if vc >= len(self.fars):
-            raise KernelMisuse(f"{self.name}: the bytes written into its words for credits are no credits; {NOT_YOURS}")
+            raise KernelMisuse(f"{self.name}: the bytes written into the words for credits are no credits; {NOT_YOURS}")
         self.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
 
     def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
@@ -314,7 +314,7 @@ class Router:
             self.send_credits(channel.vc, completed, NONE, time_ps)
         self._loop_of[id(channel)].end_visit(time_ps)
 
-    # --- what visits do ---------------------------------------------------------------------------------------------
+    # --- actions of visits --------------------------------------------------------------------------------------------
 
     def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
         """Send the channel's oldest unsent packet into the next slot of the receiver at the far end."""
@@ -331,7 +331,7 @@ class Router:
         self._transmitter.send_between(at_ps, self.layout.credits, data)
 
     def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
-        """Return what the router has to do with packet ``number`` of a receiver."""
+        """Return the router's work for packet ``number`` of a receiver."""
         slot = channel.vc, number % channel.ring.slots
         peeked = self._hops.get(slot)
         if peeked is None or peeked[0] != number:
@@ -344,7 +344,7 @@ class Router:
             for way in hop.ways:
                 if way not in channel.downstream:
                     what = f"the route of a packet leads {way.name} from {channel.name}, where the fabric has no link"
-                    raise KernelMisuse(f"{what}; give it fewer hops")
+                    raise KernelMisuse(f"{what}; give the packet fewer hops")
             peeked = self._hops[slot] = number, hop
         return peeked[1]
 
@@ -375,7 +375,7 @@ class Router:
         for core, address, nbytes in places(target, len(payload)):
             if self._tiles.memory(core).is_reserved(address, nbytes):
                 what = f"a packet for {nbytes} B at 0x{address:x} of core {core} arrived at {self.name}"
-                raise KernelMisuse(f"{what}, but these belong to a router of the fabric; {NOT_YOURS}")
+                raise KernelMisuse(f"{what}, but these bytes belong to a router of the fabric; {NOT_YOURS}")
         if target.command is NocCommand.INCREMENT:
             if target.is_flushed:
                 return self._increment_flushed(target, at_ps, handled)
@@ -469,8 +469,8 @@ class Router:
         self._tiles.deliver(self.core, core, address, data, self.name, at_ps - self._engine.now_ps, arrived)
 
     def _increment(self, target: Target, at_ps: Ps) -> None:
-        delay_ps, at = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
-        self._tiles.deliver_increment(self.core, *at, target.value, delay_ps, is_behind_writes=True)
+        delay_ps, word = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
+        self._tiles.deliver_increment(self.core, *word, target.value, delay_ps, is_behind_writes=True)
 
     def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:
         self._tiles.deliver_increment(self.core, core, address, value, max(at_ps - self._engine.now_ps, 0))
@@ -480,11 +480,11 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
     """Return the channels in the order of the polling loop: the worker's sender channel, then per virtual channel the
     receiver channel and the sender channels that other receivers fill.
     """
-    found: list[Channel] = [senders[0]]
+    channels: list[Channel] = [senders[0]]
     passing = (len(senders) - 1) // len(receivers)
     for vc, receiver in enumerate(receivers):
-        found += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
-    return found
+        channels += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
+    return channels
 
 
 def _at(sender: int, count: int) -> Sequence[int]:
@@ -501,7 +501,7 @@ def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> I
     for router in routers:
         for sender in router.senders:
             if _is_stuck(router, sender):
-                yield BlockedResource(sender.name, sender.far.name, _why_not_sent(router, sender))
+                yield BlockedResource(sender.name, sender.far.name, _reason_not_sent(router, sender))
         for receiver in router.receivers:
             lacking = _lacking(router, receiver)
             if lacking is not None:
@@ -547,7 +547,7 @@ def _is_stuck(router: Router, sender: SenderChannel) -> bool:
     return 0 < sender.ring.slots <= sender.written - sender.freed
 
 
-def _why_not_sent(router: Router, sender: SenderChannel) -> str:
+def _reason_not_sent(router: Router, sender: SenderChannel) -> str:
     if not router.is_open:
         return "the far end of the link has not opened the fabric"
     unsent, unfreed = sender.written - sender.sent, sender.sent - sender.freed
