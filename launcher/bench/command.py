@@ -109,7 +109,7 @@ def _add_chips(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="type of the chips (wormhole)")
     group.add_argument("--link", metavar="NAME", help="preset of the links between chips (default: the chip's)")
     group.add_argument(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as in ahbm-launch"
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="change one config value"
     )
     engines = [name for name in ("inproc", "local") if name in ENGINES.names()]
     group.add_argument(

@@ -117,7 +117,7 @@ def _decoded(data: bytes) -> Prediction | None:
 def expectation(run: Run, started_s: float) -> str:
     """Return a line with a run's prediction, or why there is none. ``started_s``: monotonic start of the command."""
     if run.job.script is not None:
-        return "wall time and memory of a script are not known before it runs"
+        return "wall time and memory of a script are not known before the script runs"
     forecaster = Forecaster(run, started_s, is_beside_run=False)
     try:
         forecaster.ask()
@@ -127,7 +127,7 @@ def expectation(run: Run, started_s: float) -> str:
     if not has_ended:
         return (
             f"no prediction: a short run had not ended after {LONGEST_S:g} s; if a kernel loops for ever, a run with "
-            f"--progress-timeout 5 says where"
+            f"--progress-timeout 5 reports the kernel"
         )
     if prediction is None:
         return "no prediction: short runs do not apply, failed, or would take too long"

@@ -48,14 +48,14 @@ class FoundFacts(CodeFacts, total=False):
     """
 
     process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
-    host: Annotated[str, no_time("The name of the host on which that process ran, or which was lost.")]
-    pid: Annotated[int | None, no_time("The process id of that process.")]
+    host: Annotated[str, no_time("The host on which the failed process ran, or the host that was lost.")]
+    pid: Annotated[int | None, no_time("The process id of the failed process.")]
     signal: Annotated[str, no_time("The signal that ended the process, such as SIGKILL.")]
     exit_code: Annotated[int, no_time("The exit code of the process.")]
     oom_kills: Annotated[int, no_time("Processes killed by this host's out-of-memory killer during the run.")]
     time_ps: Annotated[int, simulated_time("The simulated time of the rank when it failed, in ps.")]
     granted_ps: Annotated[int | None, simulated_time("The horizon of the rank's last grant, in ps.")]
-    incarnation: Annotated[int, no_time("The incarnation of the rank: how often its process was restarted before.")]
+    incarnation: Annotated[int, no_time("The incarnation of the rank: the number of earlier restarts.")]
     restarts: Annotated[int, no_time("Restarts of processes during the run, over all ranks.")]
     last_lines: Annotated[list[str], no_time("The last lines that the process printed.")]
     log: Annotated[str, no_time("The path of the process's complete output, with --log-dir.")]
@@ -78,7 +78,7 @@ class ErrorFacts(Failure, FoundFacts):
 class ErrorFile(ErrorFacts):
     """The file ``error.json`` of ``--log-dir`` and ``--run-dir``: the failure, with version and status."""
 
-    schema: Annotated[int, no_time("Version of this format; added keys do not change it.")]
+    schema: Annotated[int, no_time("Version of this format; added keys do not change the version.")]
     version: Annotated[str, no_time("The version of the simulator.")]
     status: Annotated[str, no_time("failed, or interrupted.")]
     detail: Annotated[str, no_time("Further lines, such as a traceback or the report of a deadlock; may be empty.")]
@@ -248,7 +248,7 @@ class Outcome:
         try:
             known = record_from_bytes(record.blob)
         except BadFrame as error:
-            self._fail_message(record.rank, f"what rank {record.rank} has completed is {error}")
+            self._fail_message(record.rank, f"the record of a collective that rank {record.rank} completed is {error}")
             return
         if record.rank < self._size and record.index == len(self._records[record.rank]):
             self._records[record.rank].append(known)
@@ -288,7 +288,7 @@ class Outcome:
             dumps = list(deadlock.dumps)
             kind, found = kind_of(dumps), explain_deadlock(dumps, self._folder)
         except BadFrame as error:
-            message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
+            message = f"nothing can happen any more; the waits are unknown, since the state that a SIP sent is {error}"
             self.fail(RunError(errors.Deadlock.kind, None, message))
             return
         what = WITH_QUEUES if found.facts["waits"] else EVERY_WAIT
@@ -302,7 +302,7 @@ class Outcome:
             found = explain_positions([dump_from(blob) for blob in reached.dumps], folder=self._folder)
         except BadFrame as error:
             self.fail(
-                RunError("timeout", None, f"{message}; the places of code are unknown: the state of a SIP is {error}")
+                RunError("timeout", None, f"{message}; the lines of code are unknown: the state of a SIP is {error}")
             )
             return
         facts: FoundFacts = {"time_ps": reached.limit_ps, "positions": found.facts}
@@ -327,7 +327,7 @@ class Outcome:
         """Add a failure that lists every rank with wrong numbers in a result, if there are such ranks."""
         wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
         if wrong:
-            message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
+            message, *more = [f"rank {rank}: {run.wrong} wrong elements; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:

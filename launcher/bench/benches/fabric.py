@@ -261,11 +261,11 @@ class FabricBandwidth(Bench[FabricCase]):
         group.add_argument(
             "--links", type=flag_types.IntRange(1, MOST_LINKS), default=1, metavar="N", help="parallel links (1)"
         )
-        group.add_argument("--unicast", action="store_true", help="only to the last chip, not to all on the route")
+        group.add_argument("--unicast", action="store_true", help="send only to the last chip of the route, not to all")
         group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
         group.add_argument(
-            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (that of the chip)"
+            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (the chip's)"
         )
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
@@ -361,7 +361,7 @@ class FabricLatency(Bench[LatencyCase]):
         group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="topology (line)")
         group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="chips (8)")
         group.add_argument(
-            "--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="one way (1)"
+            "--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="hops to the receiver (1)"
         )
         group.add_argument("--command", choices=("write", "fused"), default="write", help="NoC command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
@@ -371,7 +371,7 @@ class FabricLatency(Bench[LatencyCase]):
 
     def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
         if chosen.hops >= chosen.chips:
-            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips have at most {chosen.chips - 1} hops")
+            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips have {chosen.chips - 1} hops; give fewer")
         return [
             LatencyCase(
                 f"{chosen.fabric}_latency",
