@@ -51,17 +51,17 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
 
 def names(text: str) -> tuple[str, ...]:
     """Parse names that are separated by commas; no name may occur twice."""
-    found = tuple(part.strip() for part in text.split(","))
-    if "" in found:
+    listed = tuple(part.strip() for part in text.split(","))
+    if "" in listed:
         raise argparse.ArgumentTypeError(f"{text!r}: a name is missing; write NAME or NAME,NAME")
-    for name, times in Counter(found).items():
+    for name, times in Counter(listed).items():
         if times > 1:
             raise argparse.ArgumentTypeError(f"{text!r} contains {name} {times} times; name it once")
-    return found
+    return listed
 
 
 def place(text: str) -> tuple[int, int, int]:
-    """Parse a PE, written SIP.CUBE.PE, and return the three numbers."""
+    """Parse a PE, written SIP.CUBE.PE, and return the numbers of SIP, cube and PE."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
@@ -101,7 +101,7 @@ def mail(text: str) -> str:
 
 
 def shape(text: str) -> tuple[int, int]:
-    """Parse width and height of a grid, written WxH."""
+    """Parse a grid, written WxH, and return width and height."""
     width, cross, height = text.lower().partition("x")
     if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")

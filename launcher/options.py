@@ -158,7 +158,7 @@ def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
 class Options:
     """The parsed command line: one field per flag, in the order of ``--help``.
 
-    ``hosts``: names, and the number of SIPs on each host (None: an equal share). ``bind``: address of this machine that
+    ``hosts``: names, and the number of SIPs on each host (None if equal). ``bind``: address of this machine that
     other hosts reach. ``mail``: in one process, only seeded mail has an effect. ``deadlines``: whether timeouts are
     enabled. ``settings``: values of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: values of
     ``--fault`` for links, which become part of the config. ``max_sim_ps``: limit of simulated time in ps, or None.
@@ -475,10 +475,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
             flag = message.split()[2]
-            known = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
+            long_flags = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
             # One-letter flags: any other letter would be an equally bad guess.
             is_word = flag.startswith("--")
-            near = nearest(flag.split("=")[0], known) if is_word else ""
+            near = nearest(flag.split("=")[0], long_flags) if is_word else ""
             hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
         raise ParserExit(f"{self.prog}: {message}", USAGE_EXIT)
@@ -552,10 +552,10 @@ def json_file(argv: list[str], has_script: bool = True) -> Path | None:
     finder.add_argument("--json", type=Path)
     try:
         flags = _split_script(argv)[0] if has_script else argv
-        found: Path | None = finder.parse_known_args(flags)[0].json
+        path: Path | None = finder.parse_known_args(flags)[0].json
     except (argparse.ArgumentError, ParserExit):
         return None
-    return found
+    return path
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
@@ -609,7 +609,7 @@ def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-
+    """Return the flag that sets the sizes, sizes in bytes, and numbers of elements; one of the two tuples is empty."""
     sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
         raise ParserExit("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)

@@ -37,8 +37,8 @@ def can_send(nbytes: int, channels: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Chips of one kind, in a ring by default. ``link``: link preset, None for the chip's preset. ``settings``: values
-    of ``--set``. ``samples``: samples per figure, None for as many as published.
+    """Chips of one kind, in a ring by default. ``link``: link preset; None selects the chip's preset. ``settings``:
+    values of ``--set``. ``samples``: samples per figure; None selects the published number.
     """
 
     chip: str = "wormhole"

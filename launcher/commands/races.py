@@ -156,17 +156,17 @@ def _search(seeds: range, rest: list[str]) -> int:
     print(f"without jitter: ok, ends at {format_time_ps(baseline.end_ps)}; compared: {compared}", flush=True)
     given = options.given_options(rest)
     limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * baseline.end_ps + SLOWER_PS}ps"]
-    begun: list[int] = []
+    started: list[int] = []
 
     def run_with(seed: int) -> SearchRun:
-        begun.append(seed)
+        started.append(seed)
         return _run([f"--jitter={seed}", *limit, *rest])
 
     try:
         race = first_race(baseline, run_with, seeds)
     except KeyboardInterrupt:
-        if len(begun) > 1:
-            print(f"seeds {begun[0]} to {begun[-2]}: the same; partial result")
+        if len(started) > 1:
+            print(f"seeds {started[0]} to {started[-2]}: the same; partial result")
         raise
     if race is None:
         print(f"seeds {seeds[0]} to {seeds[-1]}: the same")

@@ -59,7 +59,7 @@ USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-byt
 
 
 class MatrixOf(NamedTuple):
-    """Value of ``--matrix``. ``what``: "sips" or "cubes". ``sips``: the two SIPs whose cubes are rows and columns."""
+    """Value of ``--matrix``. ``what``: "sips" or "cubes". ``sips``: for "cubes", the SIPs of rows and of columns."""
 
     what: str
     sips: tuple[int, int] = (0, 1)

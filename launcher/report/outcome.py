@@ -85,7 +85,7 @@ class ErrorFile(ErrorFacts):
 
 
 class FinishedRun(NamedTuple):
-    """A completed collective. ``ranks``: the group. ``records``, ``runs``: record and index on each rank."""
+    """A completed collective. ``ranks``: the group. ``records``: one per rank. ``runs``: index of each record."""
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]
@@ -246,12 +246,12 @@ class Outcome:
     def _note_record(self, record: RankRecord) -> None:
         """Add the record of a completed collective; ignore records that a restarted rank sends again."""
         try:
-            known = record_from_bytes(record.blob)
+            completed = record_from_bytes(record.blob)
         except BadFrame as error:
             self._fail_message(record.rank, f"the record of a collective that rank {record.rank} completed is {error}")
             return
         if record.rank < self._size and record.index == len(self._records[record.rank]):
-            self._records[record.rank].append(known)
+            self._records[record.rank].append(completed)
 
     def _fail_message(self, rank: int, message: str) -> None:
         self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
@@ -296,8 +296,8 @@ class Outcome:
         self.fail(RunError(kind, None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_limit(self, reached: SimTimeReached) -> None:
-        at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
-        message = f"simulated time has reached {at} (--max-sim-time)"
+        limit = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
+        message = f"simulated time has reached {limit} (--max-sim-time)"
         try:
             found = explain_positions([dump_from(blob) for blob in reached.dumps], folder=self._folder)
         except BadFrame as error:
@@ -331,7 +331,7 @@ class Outcome:
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:
-        """Add notices of unfinished work, and a failure (a notice unless ``is_error``) of messages never received."""
+        """Add notices of unfinished work, and a failure (a notice unless ``is_error``) for messages never received."""
         if self.error is None:
             ranks = sorted(self.ranks.items())
             self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]

@@ -192,8 +192,8 @@ def _late(launches: list[Document]) -> Iterator[str]:
     late = [each for each in launches if each["late_by_ns"]]
     if late:
         by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
-        of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
-        what = f"kernels of {of} started up to {by} after the common start, as their commands met other traffic"
+        affected = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
+        what = f"kernels of {affected} started up to {by} after the common start, as their commands met other traffic"
         yield f"{what}; data are right, times include the delay; a larger launch.start_margin_ns prevents it"
 
 

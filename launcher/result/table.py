@@ -135,12 +135,12 @@ def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[
         *where.brief(document, _start(document["runs"], run), _unshown(run)),
     ]
     checks = (*_unchecked(document, run), *_differing(document, run))
-    known = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
-    room = MOST_LINES - 1 - len(lines)
-    if len(known) > room:
-        left = len(known) - room
-        known[room - 1 :] = [f"{known[room - 1]} ({left} more line{'s' * (left > 1)}: -v)"]
-    return [*lines, *known]
+    further = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
+    limit = MOST_LINES - 1 - len(lines)
+    if len(further) > limit:
+        more = len(further) - limit
+        further[limit - 1 :] = [f"{further[limit - 1]} ({more} more line{'s' * (more > 1)}: -v)"]
+    return [*lines, *further]
 
 
 def _notes(document: dict[str, Any], run: Run) -> list[str]:
