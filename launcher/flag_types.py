@@ -51,17 +51,17 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
 
 def names(text: str) -> tuple[str, ...]:
     """Parse names that are separated by commas; no name may occur twice."""
-    found = tuple(part.strip() for part in text.split(","))
-    if "" in found:
+    listed = tuple(part.strip() for part in text.split(","))
+    if "" in listed:
         raise argparse.ArgumentTypeError(f"{text!r}: a name is missing; write NAME or NAME,NAME")
-    for name, times in Counter(found).items():
+    for name, times in Counter(listed).items():
         if times > 1:
-            raise argparse.ArgumentTypeError(f"{text!r} has {name} {times} times; name it once")
-    return found
+            raise argparse.ArgumentTypeError(f"{text!r} contains {name} {times} times; name it once")
+    return listed
 
 
 def place(text: str) -> tuple[int, int, int]:
-    """Parse a PE, written SIP.CUBE.PE, and return the three numbers."""
+    """Parse a PE, written SIP.CUBE.PE, and return the numbers of SIP, cube and PE."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
@@ -101,7 +101,7 @@ def mail(text: str) -> str:
 
 
 def shape(text: str) -> tuple[int, int]:
-    """Parse width and height of a grid, written WxH."""
+    """Parse a grid, written WxH, and return width and height."""
     width, cross, height = text.lower().partition("x")
     if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")
@@ -139,8 +139,8 @@ class HeartbeatTimeout:
     def __call__(self, text: str) -> float:
         span = seconds(text)
         if span < 2 * self._period_s:
-            why = f"is too short: heartbeats are sent every {self._period_s:g} s, and one may be late"
-            raise argparse.ArgumentTypeError(f"{text!r} {why}; give at least {2 * self._period_s:g}")
+            reason = f"is too short: heartbeats are sent every {self._period_s:g} s, and one may be late"
+            raise argparse.ArgumentTypeError(f"{text!r} {reason}; give at least {2 * self._period_s:g} s")
         return span
 
 
@@ -163,11 +163,11 @@ def _entries_of_file(path: Path) -> list[str]:
         data = read_limited(path, MAX_HOSTS_BYTES)
         text = "" if data is None else data.decode("utf-8")
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise argparse.ArgumentTypeError(f"file {str(path)!r} cannot be read: {why}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise argparse.ArgumentTypeError(f"file {str(path)!r} cannot be read: {reason}") from None
     if data is None:
         raise argparse.ArgumentTypeError(
-            f"file {str(path)!r}: larger than {MAX_HOSTS_BYTES} bytes; it names hosts only"
+            f"file {str(path)!r}: larger than {MAX_HOSTS_BYTES} bytes; name a list of hosts"
         )
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     entries = [line for line in lines if line]

@@ -72,7 +72,7 @@ def isolated() -> Iterator[Callable[[], str]]:
         RuntimeError: if another run is active.
     """
     if not _RUN_ACTIVE.acquire(blocking=False):
-        raise RuntimeError("another run is under way in this process; a process makes one run at a time")
+        raise RuntimeError("another run is under way in this process; start this run after the other run's end")
     try:
         with _captured() as output, contextlib.ExitStack() as stack:
             for restoring in (_paths, _modules, _environment, _folder, _generators, _collector):

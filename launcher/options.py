@@ -161,7 +161,7 @@ def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
 class Options:
     """The parsed command line: one field per flag, in the order of ``--help``.
 
-    ``hosts``: names, and the number of SIPs on each host (None: an equal share). ``bind``: address of this machine that
+    ``hosts``: names, and the number of SIPs on each host (None if equal). ``bind``: address of this machine that
     other hosts reach. ``mail``: in one process, only seeded mail has an effect. ``deadlines``: whether timeouts are
     enabled. ``settings``: values of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: values of
     ``--fault`` for links, which become part of the config. ``max_sim_ps``: limit of simulated time in ps, or None.
@@ -175,7 +175,7 @@ class Options:
         SYSTEM, "--sips N", "number of SIPs = ranks = processes (2)", flag_types.SIPS, sets="system.sips.count"
     )
     topology: str | None = _row(
-        SYSTEM, "--topology NAME", "how SIPs are joined; see --list topologies (ring_1d)", sets="system.sips.topology"
+        SYSTEM, "--topology NAME", "topology of the SIPs; see --list topologies (ring_1d)", sets="system.sips.topology"
     )
     cluster: Path | None = _row(
         SYSTEM, "--cluster FILE", "SIPs and links of a UMD cluster descriptor", flag_types.source
@@ -213,7 +213,7 @@ class Options:
     )
     seed: int = _row(WORK, "--seed N", "seed of the data (0)", flag_types.SEED, default=0)
     verify_data: bool = _row(
-        WORK, "--verify-data", "compare results (yes)", default=True, action=argparse.BooleanOptionalAction
+        WORK, "--verify-data", "check the results of ranks (yes)", default=True, action=argparse.BooleanOptionalAction
     )
 
     collective: str | None = _row(BUILT_IN, "--collective NAME", "what to run; see --list collectives (intercube)")
@@ -246,9 +246,9 @@ class Options:
     dtype: str = _row(
         BUILT_IN, "--dtype", f"element type ({DEFAULT_DTYPE})", default=DEFAULT_DTYPE, choices=lambda: [*DTYPES]
     )
-    op: str = _row(BUILT_IN, "--op", "reduction (sum)", default="sum", choices=operators)
+    op: str = _row(BUILT_IN, "--op", "operator of the reduction (sum)", default="sum", choices=operators)
     group: str = _row(
-        BUILT_IN, "--group R,R,...", "SIPs that take part; rows, columns or halves: in parallel (all)", default=""
+        BUILT_IN, "--group R,R,...", "SIPs that take part; rows, columns or halves: several groups (all)", default=""
     )
     root: int | None = _row(
         BUILT_IN, "--root R", "the root's rank in the group (0)", flag_types.IntRange(0, flag_types.MOST_SIPS - 1)
@@ -259,9 +259,9 @@ class Options:
     in_place: bool | None = _switch(
         BUILT_IN,
         "--in-place",
-        "source and result are one tensor (where they can be)",
+        "one tensor is source and result (where possible)",
         default=None,
-        also=(_flag(BUILT_IN, "--out-of-place", "two tensors", action="store_false"),),
+        also=(_flag(BUILT_IN, "--out-of-place", "source and result are two tensors", action="store_false"),),
     )
     iters: int = _row(
         BUILT_IN, "-n, --iters N", "timed iterations (1)", flag_types.IntRange(1, flag_types.MOST_ITERATIONS), default=1
@@ -273,7 +273,7 @@ class Options:
     engine: str = _row(
         RUN,
         "--engine",
-        "where SIPs run; local: one process each, inproc: one for all (local)",
+        "where SIPs run; local: one process per SIP, inproc: one for all SIPs (local)",
         default="local",
         choices=ENGINES.names,
     )
@@ -285,7 +285,7 @@ class Options:
         default="zmq",
     )
     explain_sync: bool = _switch(
-        RUN, "--explain-sync", "print what SIPs waited for; SIGUSR1 prints it during the run", resumed=True
+        RUN, "--explain-sync", "print what SIPs waited for, and at each SIGUSR1 during the run", resumed=True
     )
     check_invariants: bool = _switch(
         RUN, "--check-invariants", f"check queues at every step; also by {CHECK_INVARIANTS}=1", env=CHECK_INVARIANTS
@@ -297,7 +297,7 @@ class Options:
         flag_types.simulated_time,
         resumed=True,
     )
-    jitter: int | None = _row(RUN, "--jitter SEED", "seed of added latencies, on chips of tiles", flag_types.SEED)
+    jitter: int | None = _row(RUN, "--jitter SEED", "seed of random latencies, on chips with tiles", flag_types.SEED)
     dry_run: bool = _switch(
         RUN,
         "--dry-run",
@@ -318,36 +318,36 @@ class Options:
         FAILURES, "--timeout S", "stop after S seconds of wall time", flag_types.seconds, resumed=True
     )
     join_timeout_s: float = _row(
-        FAILURES, "--join-timeout S", "time for all SIPs to start (30)", flag_types.seconds, default=JOIN_TIMEOUT_S
+        FAILURES, "--join-timeout S", "start all SIPs within S seconds (30)", flag_types.seconds, default=JOIN_TIMEOUT_S
     )
     progress_timeout_s: float = _row(
         FAILURES,
         "--progress-timeout S",
-        "a SIP without progress for S seconds is hung: CPU time while it computes, else wall time (60)",
+        "a SIP without progress for S seconds has failed: CPU time while the SIP computes, else wall time (60)",
         flag_types.seconds,
         default=60.0,
     )
     heartbeat_timeout_s: float = _row(
         FAILURES,
         "--heartbeat-timeout S",
-        f"a host that is silent for S seconds is lost; raise it on lossy networks ({SILENCE_S:g})",
+        f"a host that is silent for S seconds is lost; raise S on lossy networks ({SILENCE_S:g})",
         flag_types.HeartbeatTimeout(HEARTBEAT_MS / 1000),
         default=SILENCE_S,
     )
-    deadlines: bool = _switch(FAILURES, "--no-timeouts", "no timeouts: for debuggers", default=True)
+    deadlines: bool = _switch(FAILURES, "--no-timeouts", "disable all timeouts, for use with a debugger", default=True)
     max_restarts: int = _row(
         FAILURES,
         "--max-restarts N",
-        "restarts of lost ranks (0)",
+        "restart lost ranks up to N times (0)",
         flag_types.IntRange(0, MAX_INCARNATION),
         default=0,
         processes=True,
     )
     run_dir: Path | None = _row(
-        FAILURES, "--run-dir DIR", "keep what --resume needs in DIR", Path, alone=True, processes=True
+        FAILURES, "--run-dir DIR", "write the files that --resume needs to DIR", Path, alone=True, processes=True
     )
     resume: Path | None = _row(
-        FAILURES, "--resume DIR", "resume the run that was kept in DIR", Path, resumed=True, alone=True
+        FAILURES, "--resume DIR", "resume the run that had --run-dir DIR", Path, resumed=True, alone=True
     )
     faults: tuple[str, ...] = _row(
         FAILURES, "--fault SPEC", "inject a fault, such as kill:2@30us", default=(), processes=True, action="append"
@@ -394,9 +394,9 @@ class Options:
     progress: bool = _switch(
         OUTPUT, "--progress", "print progress every few seconds; a terminal always shows it", resumed=True
     )
-    quiet: bool = _switch(OUTPUT, "-q, --quiet", "no table", resumed=True, terminal=True)
+    quiet: bool = _switch(OUTPUT, "-q, --quiet", "do not print the table", resumed=True, terminal=True)
     verbose: bool = _switch(
-        OUTPUT, "-v, --verbose", "all lines below the table, and one line per rank", resumed=True, terminal=True
+        OUTPUT, "-v, --verbose", "print all lines below the table, and one line per rank", resumed=True, terminal=True
     )
 
     script: str | None = None
@@ -483,10 +483,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
             flag = message.split()[2]
-            known = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
+            long_flags = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
             # One-letter flags: any other letter would be an equally bad guess.
             is_word = flag.startswith("--")
-            near = nearest(flag.split("=")[0], known) if is_word else ""
+            near = nearest(flag.split("=")[0], long_flags) if is_word else ""
             hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
         raise ParserExit(f"{self.prog}: {message}", USAGE_EXIT)
@@ -503,7 +503,7 @@ class Parser(argparse.ArgumentParser):
         for word, following in itertools.pairwise([*words, None]):
             flag, has_value, value = (word or "").partition("=")
             if flag in takes_value and not (value if has_value else following != ""):
-                self.error(f"{flag}: its value is empty; give one, or leave the flag out")
+                self.error(f"{flag}: the value is empty; give a value, or leave the flag out")
         return super().parse_known_args(words, namespace)
 
     def print_help(self, file: object = None) -> NoReturn:
@@ -553,8 +553,8 @@ def given_options(argv: list[str]) -> dict[str, str]:
 def _check_script_flags(flags: list[str]) -> None:
     for name, flag in given_options(flags).items():
         if FLAGS[name].group == BUILT_IN:
-            why = "a script makes its own tensors and calls"
-            raise ParserExit(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
+            text = "has no effect with a script: a script makes its own tensors and calls; leave the flag out"
+            raise ParserExit(f"ahbm-launch: {flag}: {text}", USAGE_EXIT)
 
 
 def json_file(argv: list[str], has_script: bool = True) -> Path | None:
@@ -563,10 +563,10 @@ def json_file(argv: list[str], has_script: bool = True) -> Path | None:
     finder.add_argument("--json", type=Path)
     try:
         flags = _split_script(argv)[0] if has_script else argv
-        found: Path | None = finder.parse_known_args(flags)[0].json
+        path: Path | None = finder.parse_known_args(flags)[0].json
     except (argparse.ArgumentError, ParserExit):
         return None
-    return found
+    return path
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
@@ -620,7 +620,7 @@ def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-
+    """Return the flag that sets the sizes, sizes in bytes, and numbers of elements; one of the two tuples is empty."""
     sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
         raise ParserExit("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)

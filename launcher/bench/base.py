@@ -73,7 +73,7 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 class Bench(ABC, Generic[AnyCase]):
     """Base of benches. ``about``: a line for the help. ``case_type``: class of the bench's cases. ``sizes``,
-    ``channels``: defaults of ``--sizes`` (bytes per packet) and ``--channels`` (buffers); without one, no such flag.
+    ``channels``: defaults of ``--sizes`` (bytes per packet) and ``--channels`` (buffers); if empty, the flag is absent.
     """
 
     about: ClassVar[str]

@@ -109,7 +109,7 @@ def _add_chips(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="type of the chips (wormhole)")
     group.add_argument("--link", metavar="NAME", help="preset of the links between chips (default: the chip's)")
     group.add_argument(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as in ahbm-launch"
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="change one config value"
     )
     engines = [name for name in ("inproc", "local") if name in ENGINES.names()]
     group.add_argument(
@@ -164,22 +164,22 @@ def _run(argv: list[str]) -> None:
 
 
 def _rows(chosen: Namespace) -> Iterator[ResultRow]:
-    known = _published_by_case(chosen)
+    by_case = _published_by_case(chosen)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
     bench.check(chosen, machine)
     for case in bench.cases(chosen):
         for figure in bench.measure(case, machine):
-            published = known.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
+            published = by_case.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
             yield ResultRow(machine.architecture, case, figure, published)
 
 
 def _published_by_case(chosen: Namespace) -> dict[tuple[object, ...], Published]:
     """Return the published rows of the chosen bench and chip, by :func:`_key`."""
-    known: dict[tuple[object, ...], Published] = {}
+    by_case: dict[tuple[object, ...], Published] = {}
     for row, bench, case in _published(chosen.csv_in):
         if (bench, row.architecture) == (chosen.bench, ARCHITECTURES[chosen.chip]):
-            known.setdefault(_key(case, case.sizes[0], row.statistic, row.metric), row)
-    return known
+            by_case.setdefault(_key(case, case.sizes[0], row.statistic, row.metric), row)
+    return by_case
 
 
 def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, ...]:
@@ -187,7 +187,7 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
 
 
 def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
-    """Return the published rows of ``file`` that have a case, each with bench and case. None: the project's files.
+    """Return the published rows of ``file`` that have a case, with bench and case; None selects the project's files.
 
     A line on standard error names rows that cannot be read.
     """

@@ -37,8 +37,8 @@ def can_send(nbytes: int, channels: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Chips of one kind, in a ring by default. ``link``: link preset, None for the chip's preset. ``settings``: values
-    of ``--set``. ``samples``: samples per figure, None for as many as published.
+    """Chips of one kind, in a ring by default. ``link``: link preset; None selects the chip's preset. ``settings``:
+    values of ``--set``. ``samples``: samples per figure; None selects the published number.
     """
 
     chip: str = "wormhole"
@@ -98,7 +98,7 @@ class Machine:
         if revision not in fabric.revisions:
             raise ConfigError(f"--revision: {unknown_name('revision', revision, sorted(fabric.revisions))}")
         if payload_bytes > most:
-            raise ConfigError(f"--payload {payload_bytes}: the longest packet of {self.chip} has {most} B")
+            raise ConfigError(f"--payload {payload_bytes}: the longest payload of {self.chip} is {most} B; give less")
         longest = payload_bytes or fabric.payload_bytes
         too_long = [nbytes for nbytes in sizes if nbytes > longest]
         if too_long:
@@ -113,7 +113,7 @@ class Machine:
         needed = buffers * (nbytes + SYNC_BYTES)
         if needed > self.room:
             what = f"{buffers} x {nbytes} B, each with a word of {SYNC_BYTES} B, are {needed} B"
-            raise ConfigError(f"--sizes {nbytes}: {what}; a kernel of an Ethernet core of {self.chip} has {self.room}")
+            raise ConfigError(f"--sizes {nbytes}: {what}; an Ethernet core has {self.room} B: give less")
 
     @property
     def _settings(self) -> list[str]:

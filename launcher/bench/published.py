@@ -77,7 +77,7 @@ def read_published(path: Path, with_cases: bool = False) -> list[Published]:
             raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB; name a table of figures")
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is no text in UTF-8") from None
+        raise ConfigError(f"{path}: is not text in UTF-8; name a CSV table") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -92,13 +92,13 @@ def read_published(path: Path, with_cases: bool = False) -> list[Published]:
         for values in reader:
             row = _row({name: values.get(name) or "" for name in (*COLUMNS, *FURTHER)})
             if not row.id:
-                raise ConfigError(f"{path}:{reader.line_num}: a row needs an id")
+                raise ConfigError(f"{path}:{reader.line_num}: the row has no id; give the row an id")
             if row.id in seen:
-                raise ConfigError(f"{path}:{reader.line_num}: row {row.id} is already in line {seen[row.id]}")
+                raise ConfigError(f"{path}:{reader.line_num}: row {row.id} is in line {seen[row.id]}, too; rename one")
             seen[row.id] = reader.line_num
             rows.append(row)
     except csv.Error as error:
-        raise ConfigError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+        raise ConfigError(f"{path}:{reader.line_num}: is not CSV: {error}; correct the line") from None
     return rows
 
 

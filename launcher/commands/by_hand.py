@@ -37,8 +37,8 @@ SIP_EXAMPLES = closing(
 USAGE = f"""usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
 
 Starts the broker alone and writes DIR/sip-R.ticket for each rank, readable by its owner only. Copy each ticket to the
-host of the rank and start the rank there: ahbm-sip sip-R.ticket. This command prints the table. It cannot check what a
-script computes on other hosts: give --no-verify-data with a script. All SIPs must join within an hour, or within
+host of the rank and start the rank there: ahbm-sip sip-R.ticket. ahbm-broker prints the table, and cannot check
+results of a script on other hosts: give --no-verify-data with a script. All SIPs must join within an hour, or within
 --join-timeout S seconds; otherwise the run fails and names the missing ranks.
 
 {BROKER_EXAMPLES}"""
@@ -68,7 +68,7 @@ def sip_main(argv: list[str] | None = None) -> int:
     """Run ``ahbm-sip``; return 0 after ``End``, 2 after a line about a bad ticket, 4 if the broker is lost."""
     parser = argparse.ArgumentParser(
         prog="ahbm-sip",
-        description="Simulates one SIP of a run whose broker waits for it.",
+        description="Simulates one SIP of a run that ahbm-broker has started.",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=SIP_EXAMPLES,
@@ -81,7 +81,7 @@ def sip_main(argv: list[str] | None = None) -> int:
     try:
         ticket = Ticket.from_text(read_private(arguments.ticket), str(arguments.ticket))
         if ticket.spec is None:
-            raise ConfigError(f"{arguments.ticket} is the ticket of an agent, not of a SIP")
+            raise ConfigError(f"{arguments.ticket} is the ticket of an agent; give a file sip-R.ticket")
         endpoint = ticket.spec.endpoint or tcp(sip_address(ticket.spec.broker, arguments.bind))
         spec = replace(ticket.spec, endpoint=endpoint)
         plan, job = ticket.prepare()

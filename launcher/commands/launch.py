@@ -132,7 +132,7 @@ def _main(arguments: list[str]) -> int:
     except Exception:
         # Exit code 1 means wrong numbers.
         traceback.print_exc()
-        print("ahbm-launch: internal: this is a bug in ahbm-launch", file=sys.stderr)
+        print("ahbm-launch: internal: this is a bug in ahbm-launch; report the traceback", file=sys.stderr)
         return ERROR_KINDS["internal"]
 
 

@@ -64,7 +64,7 @@ def difference(baseline: SearchRun, other: SearchRun) -> str:
         return other.failure
     names = sorted({*baseline.results, *other.results})
     found = [f"{name} of rank {rank}" for rank, name in names if _sha(baseline, rank, name) != _sha(other, rank, name)]
-    return f"other results: {', '.join(found)}" if found else ""
+    return f"different results: {', '.join(found)}" if found else ""
 
 
 def _sha(run: SearchRun, rank: int, name: str) -> str | None:
@@ -85,11 +85,11 @@ EXAMPLES = options.closing(
 )
 HELP = f"""usage: ahbm-races [--seeds N or A-B] [options of ahbm-launch] [--] script.py [script args]
 
-Runs a script on chips of tiles without jitter, then with one seed of jitter after the other ({SEEDS}), and compares the
-results that the script declares with tt.declare_result; if it declares none, the memories of workers and DRAM. Stops at
-the first seed whose run fails or has other results (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command
-that repeats that run. If the run without jitter fails, the exit code is that of ahbm-launch; for a mistake in the
-command line it is {USAGE_EXIT}.
+Searches for races in a host script of chips wormhole and blackhole: runs the script without jitter, then once per seed
+of jitter ({SEEDS}), and compares the results that the script declares with tt.declare_result; if the script declares no
+results, the memories of workers and DRAM. Stops at the first seed whose run fails or has different results (exit code
+{ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats this run.
+If the run without jitter fails, the exit code is that of ahbm-launch; for a mistake in the command line: {USAGE_EXIT}.
 
 {EXAMPLES}"""
 FORBIDDEN = {"jitter", *(name for name, flag in options.FLAGS.items() if flag.alone)}
@@ -131,7 +131,7 @@ def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
         raise ParserExit(f"ahbm-races: --seeds {text!r}: write N for 1 to N, or A-B", USAGE_EXIT)
     first, last = (int(found[1]), int(found[2])) if found[2] else (1, int(found[1]))
     if not 0 <= last - first < MOST_SEEDS:
-        raise ParserExit(f"ahbm-races: --seeds {text}: from 1 to {MOST_SEEDS} seeds, in order", USAGE_EXIT)
+        raise ParserExit(f"ahbm-races: --seeds {text}: give at most {MOST_SEEDS} seeds, as A-B", USAGE_EXIT)
     return range(first, last + 1), rest
 
 
@@ -139,7 +139,7 @@ def _check(rest: list[str]) -> None:
     given = options.given_options(rest)
     for name, flag in given.items():
         if name in FORBIDDEN:
-            raise ParserExit(f"ahbm-races: {flag}: is for single runs of ahbm-launch; leave it out", USAGE_EXIT)
+            raise ParserExit(f"ahbm-races: {flag}: is for single runs of ahbm-launch; leave the flag out", USAGE_EXIT)
     if "script" not in given:
         raise ParserExit("ahbm-races: the script is missing; see ahbm-races --help", USAGE_EXIT)
 
@@ -156,17 +156,17 @@ def _search(seeds: range, rest: list[str]) -> int:
     print(f"without jitter: ok, ends at {format_time_ps(baseline.end_ps)}; compared: {compared}", flush=True)
     given = options.given_options(rest)
     limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * baseline.end_ps + SLOWER_PS}ps"]
-    begun: list[int] = []
+    started: list[int] = []
 
     def run_with(seed: int) -> SearchRun:
-        begun.append(seed)
+        started.append(seed)
         return _run([f"--jitter={seed}", *limit, *rest])
 
     try:
         race = first_race(baseline, run_with, seeds)
     except KeyboardInterrupt:
-        if len(begun) > 1:
-            print(f"seeds {begun[0]} to {begun[-2]}: the same; partial result")
+        if len(started) > 1:
+            print(f"seeds {started[0]} to {started[-2]}: the same; partial result")
         raise
     if race is None:
         print(f"seeds {seeds[0]} to {seeds[-1]}: the same")

@@ -48,7 +48,7 @@ class Forecaster:
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
                 os.close(end)
-            as_child(lambda: _work(run, is_beside_run, began_s, loaded_mib, request, answer))
+            as_child(lambda: _forecast(run, is_beside_run, began_s, loaded_mib, request, answer))
         for end in (request, answer):
             os.close(end)
 
@@ -58,7 +58,7 @@ class Forecaster:
             os.write(self._request, b"?")
 
     def prediction(self, wait_s: float = 0.0) -> Prediction | None:
-        """Wait up to ``wait_s`` seconds; return the prediction, or None if not known yet or not possible."""
+        """Wait up to ``wait_s`` seconds; return the prediction; None if not known yet or not possible."""
         deadline_s = time.monotonic() + wait_s
         while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
             part = os.read(self._answer, 65536)
@@ -87,7 +87,7 @@ class Forecaster:
         return bool(select.select([self._answer], [], [], wait_s)[0])
 
 
-def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+def _forecast(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
     """Program of the forecaster process: wait for the request, predict, write the answer; return the exit code."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
@@ -115,9 +115,9 @@ def _decoded(data: bytes) -> Prediction | None:
 
 
 def expectation(run: Run, started_s: float) -> str:
-    """Return a line with a run's prediction, or why there is none. ``started_s``: monotonic start of the command."""
+    """Return a line with a run's prediction, or the reason for none. ``started_s``: monotonic start of the command."""
     if run.job.script is not None:
-        return "wall time and memory of a script are not known before it runs"
+        return "wall time and memory of a script are not known before the script runs"
     forecaster = Forecaster(run, started_s, is_beside_run=False)
     try:
         forecaster.ask()
@@ -127,7 +127,7 @@ def expectation(run: Run, started_s: float) -> str:
     if not has_ended:
         return (
             f"no prediction: a short run had not ended after {LONGEST_S:g} s; if a kernel loops for ever, a run with "
-            f"--progress-timeout 5 says where"
+            f"--progress-timeout 5 reports the kernel"
         )
     if prediction is None:
         return "no prediction: short runs do not apply, failed, or would take too long"

@@ -28,7 +28,7 @@ with the fewest elements.
 
 
 class ShortRun(NamedTuple):
-    """Costs of an iteration. ``time_ps``, ``again_ps``: duration of the first and of a later iteration; ``gap_ps``:
+    """Costs of an iteration. ``time_ps``, ``again_ps``: duration of the first, and of a later iteration; ``gap_ps``:
     time between two iterations; ``events``, ``grants``: number per iteration, mean of all SIPs.
     """
 
@@ -46,21 +46,21 @@ class NotPredictable(Exception):
 
 
 class EventLimit(StopSignals):
-    """Stop signal for short runs, set after ``left`` events of all short runs together."""
+    """Stop signal for short runs, set after ``most_events`` events of all short runs together."""
 
-    def __init__(self, left: int = MOST_EVENTS) -> None:
+    def __init__(self, most_events: int = MOST_EVENTS) -> None:
         super().__init__(None)
         # These signals do not come from the system, so no loop polls for them.
         self._wakeup.close()
         self._wake.close()
-        self._left = left
+        self._remaining = most_events
         self._calls = 0
         self._engine: InProcess | None = None
 
     def watch(self, engine: InProcess) -> None:
         """Also count the events of ``engine``, the engine of the next short run."""
         if self._engine is not None:
-            self._left -= self._events
+            self._remaining -= self._events
         self._engine = engine
 
     @property
@@ -72,7 +72,7 @@ class EventLimit(StopSignals):
         # Called between any two messages. Counting visits all n SIPs, and is therefore done at every n-th call only.
         self._calls += 1
         if self._noted is None and self._engine and self._calls % len(self._engine.members) == 0:
-            self._noted = "terminated" if self._events > self._left else None
+            self._noted = "terminated" if self._events > self._remaining else None
         return self._noted
 
 
@@ -172,15 +172,15 @@ def _smaller(run: Run) -> list[tuple[float, Run]]:
     if system.sips.links or system.sips.custom_links or system.sips.outages:
         return []
     width, height = plan.system.shape
-    found: list[tuple[float, Run]] = []
+    smaller: list[tuple[float, Run]] = []
     for divisor in range(2, width):
         sides = [side // divisor for side in (width, height) if side > 1]
         is_part = all(side % divisor == 0 and side > divisor for side in (width, height) if side > 1)
-        if not is_part or len(found) == 2 or prod(sides) * plan.n_rows > MOST_ROWS:
+        if not is_part or len(smaller) == 2 or prod(sides) * plan.n_rows > MOST_ROWS:
             continue
         shape = (sides[0], sides[1]) if len(sides) > 1 else None
         sips = structs.replace(system.sips, count=prod(sides), shape=shape)
         topology = structs.replace(resolved.topology, system=structs.replace(system, sips=sips))
         less = kind_of(resolved).plan(structs.replace(resolved, topology=topology))
-        found.insert(0, (1 / divisor, replace(run, plan=less)))
-    return found
+        smaller.insert(0, (1 / divisor, replace(run, plan=less)))
+    return smaller

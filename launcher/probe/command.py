@@ -59,7 +59,7 @@ USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-byt
 
 
 class MatrixOf(NamedTuple):
-    """Value of ``--matrix``. ``what``: "sips" or "cubes". ``sips``: the two SIPs whose cubes are rows and columns."""
+    """Value of ``--matrix``. ``what``: "sips" or "cubes". ``sips``: for "cubes", the SIPs of rows and of columns."""
 
     what: str
     sips: tuple[int, int] = (0, 1)
@@ -185,7 +185,7 @@ def check_sizes(flag: str, sizes: list[int]) -> None:
     """
     for size in sizes:
         if size % ELEMENT_BYTES:
-            what = f"must be a multiple of {ELEMENT_BYTES}, the size of an element"
+            what = f"must be a multiple of {ELEMENT_BYTES} B, the size of an element"
             raise ConfigError(f"{flag} {size}: {what}")
 
 
@@ -196,7 +196,7 @@ def check_most(sizes: list[int], slot_size: int, most_messages: int) -> None:
         ConfigError: one line with the largest allowed size.
     """
     if sizes[-1] > most_messages * slot_size:
-        what = f"is sent as messages of {slot_size} B (slot_size), {most_messages} at most"
+        what = f"needs more than {most_messages} messages of {slot_size} B (slot_size)"
         raise ConfigError(f"--sweep-bytes {sizes[-1]}: {what}; give at most {format_size(most_messages * slot_size)}")
 
 
@@ -315,8 +315,8 @@ def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
     mesh = resolved.topology.sip.cube_mesh
     if matrix.what == "sips":
         if not 2 <= n_sips <= MOST_SIPS:
-            what = f"{n_sips} SIPs; it needs 2 to {MOST_SIPS}" if n_sips > 1 else "one SIP has no pairs; give --sips 2"
-            raise ConfigError(f"--matrix sips: {what}, or --matrix cubes")
+            what = f"{n_sips} SIPs are too many" if n_sips > 1 else "one SIP has no pairs"
+            raise ConfigError(f"--matrix sips: {what}; give --sips 2 to {MOST_SIPS}, or --matrix cubes")
         return PePlace(0, 0, LEAD_PE), PePlace(1, 0, LEAD_PE)
     first, second = matrix.sips
     if n_sips == 1 and matrix == MatrixOf("cubes"):
@@ -382,7 +382,7 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
         resolved = resolve(chosen)
     if not isinstance(kind_of(resolved), Ahbm):
         raise ConfigError(
-            f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"
+            f"system.chip = {resolved.topology.system.chip}: ahbm-probe supports only chip ahbm; give --chip ahbm"
         )
     check_overrides_of_job(resolved, overrides_of(chosen), [resolved.ccl.defaults.algorithm])
     return resolved

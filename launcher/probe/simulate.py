@@ -159,7 +159,7 @@ def _slowest_edge(probe: Probe) -> str:
     sip, edge = probe.drain(MANY_BYTES)
     needed_ps = edge.drain_ps(MANY_BYTES)
     alike = sum(each.drain_ps(MANY_BYTES) == needed_ps for _, route in probe.forward for each in route.edges) - 1
-    others = f", and {alike} more that are as slow" if alike else ""
+    others = f", and {alike} more edges that are as slow" if alike else ""
     return f"{_rate_of(edge, _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES)), probe.edge_name(sip, edge))}{others}"
 
 

@@ -79,11 +79,11 @@ def _tlb_misses(document: Document) -> list[str]:
     misses = document.get("tlb_misses")
     if misses is None:
         return []
-    line = f"PE_MMU: TLBs hold the pages; a miss adds {misses['walk_ps'] / 1000:.3f} ns to a command"
+    line = f"PE_MMU: sums assume that TLBs hold all pages; a miss adds {misses['walk_ps'] / 1000:.3f} ns to a command"
     if not misses["walks"]:
         return [line]
-    walks, simulated = misses["sum_ps"] / 1000, misses["simulated_ps"] / 1000
-    return [line, f"PE_MMU: before the first send {walks:.3f} ns for {misses['walks']}; simulated {simulated:.3f} ns"]
+    walks, simulated = (f"{misses[key] / 1000:.3f} ns" for key in ("sum_ps", "simulated_ps"))
+    return [line, f"PE_MMU: misses before the first send: {misses['walks']}, {walks}; simulated {simulated}"]
 
 
 def _sum_lines(result: Document) -> list[str]:

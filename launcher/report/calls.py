@@ -68,7 +68,7 @@ def missing_call(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch 
 def _not_made(index: int, rank: int, absent: int, call: GroupCall) -> CallMismatch:
     what = f"rank {rank} calls {operation_of(call.text)}, and rank {absent} does not"
     if call.nbytes:
-        what = f"{what}: nobody has received its {call.nbytes} B"
+        what = f"{what}: no rank has received the {call.nbytes} B that rank {rank} sent"
     return CallMismatch(absent, f"ranks disagree on {_where(index, call.group, call.sips)}: {what}; {SAME}")
 
 

@@ -173,7 +173,7 @@ class SecondPassEntry(msgspec.Struct):
     differences: Annotated[int, no_time("Records whose values differ between the passes, and differences at the end.")]
     races: Annotated[int, no_time("Accesses to the same bytes at the same time, whose order the program leaves open.")]
     first_race: Annotated[str, no_time("The first race; empty without one.")]
-    stopped: Annotated[str, no_time("Why the first rank that left out records did so; empty if none did.")]
+    stopped: Annotated[str, no_time("Why a rank left out records, for the first such rank; empty if none did.")]
 
 
 def note_verdicts(outcome: Outcome) -> None:
@@ -229,5 +229,5 @@ def _race(verdicts: dict[int, Verdict]) -> str:
     rank = next((rank for rank, each in verdicts.items() if each.races), None)
     if rank is None:
         return ""
-    what = "1 access meets" if total == 1 else f"{total} accesses meet"
-    return f"{what} another to the same bytes at the same time: rank {rank}, {verdicts[rank].first_race}"
+    what = "1 access races with" if total == 1 else f"{total} accesses race with"
+    return f"{what} another access to the same bytes at the same time: rank {rank}, {verdicts[rank].first_race}"

@@ -66,9 +66,9 @@ def block(outcome: Outcome, log_dir: Path | None = None) -> str:
     lines += _later_failures(outcome, error)
     if "last_lines" in facts:
         whole = f" (complete: {facts['log']})" if "log" in facts else ""
-        lines += [f"last lines of its log{whole}:", *(f"  | {line}" for line in facts["last_lines"])]
+        lines += [f"last lines of the process's log{whole}:", *(f"  | {line}" for line in facts["last_lines"])]
     elif "log" in facts:
-        lines.append(f"its log is empty: {facts['log']}")
+        lines.append(f"the process's log is empty: {facts['log']}")
     return "\n".join(lines)
 
 
@@ -124,4 +124,4 @@ def _later_failures(outcome: Outcome, error: RunError) -> list[str]:
     others = [each for each in outcome.also if _is_host_failure(each) or each.kind != error.kind]
     lines = [f"  then: {each.kind}: {each.message}" for each in others[:MOST_ALSO]]
     more = len(others) - len(lines)
-    return [*lines, f"  then: {more} more"] if more else lines
+    return [*lines, f"  then: {more} more failures"] if more else lines

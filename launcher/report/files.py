@@ -46,7 +46,7 @@ def write_oplog(folder: str, target: Path) -> str:
         return f"--oplog {error.filename or target}: {error.strerror}; the op log is incomplete"
     if merge.unsent:
         ranks = ", ".join(map(str, merge.unsent))
-        return f"--oplog {target}: the logs of ranks {ranks} end at receives whose sends were lost with their process"
+        return f"--oplog {target}: the logs of ranks {ranks} end at receives whose sends are lost with a process"
     return ""
 
 

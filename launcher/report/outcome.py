@@ -48,14 +48,14 @@ class FoundFacts(CodeFacts, total=False):
     """
 
     process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
-    host: Annotated[str, no_time("The name of the host on which that process ran, or which was lost.")]
-    pid: Annotated[int | None, no_time("The process id of that process.")]
+    host: Annotated[str, no_time("The host on which the failed process ran, or the host that was lost.")]
+    pid: Annotated[int | None, no_time("The process id of the failed process.")]
     signal: Annotated[str, no_time("The signal that ended the process, such as SIGKILL.")]
     exit_code: Annotated[int, no_time("The exit code of the process.")]
     oom_kills: Annotated[int, no_time("Processes killed by this host's out-of-memory killer during the run.")]
     time_ps: Annotated[int, simulated_time("The simulated time of the rank when it failed, in ps.")]
     granted_ps: Annotated[int | None, simulated_time("The horizon of the rank's last grant, in ps.")]
-    incarnation: Annotated[int, no_time("The incarnation of the rank: how often its process was restarted before.")]
+    incarnation: Annotated[int, no_time("The incarnation of the rank: the number of earlier restarts.")]
     restarts: Annotated[int, no_time("Restarts of processes during the run, over all ranks.")]
     last_lines: Annotated[list[str], no_time("The last lines that the process printed.")]
     log: Annotated[str, no_time("The path of the process's complete output, with --log-dir.")]
@@ -78,14 +78,14 @@ class ErrorFacts(Failure, FoundFacts):
 class ErrorFile(ErrorFacts):
     """The file ``error.json`` of ``--log-dir`` and ``--run-dir``: the failure, with version and status."""
 
-    schema: Annotated[int, no_time("Version of this format; added keys do not change it.")]
+    schema: Annotated[int, no_time("Version of this format; added keys do not change the version.")]
     version: Annotated[str, no_time("The version of the simulator.")]
     status: Annotated[str, no_time("failed, or interrupted.")]
     detail: Annotated[str, no_time("Further lines, such as a traceback or the report of a deadlock; may be empty.")]
 
 
 class FinishedRun(NamedTuple):
-    """A completed collective. ``ranks``: the group. ``records``, ``runs``: record and index on each rank."""
+    """A completed collective. ``ranks``: the group. ``records``: one per rank. ``runs``: index of each record."""
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]
@@ -246,12 +246,12 @@ class Outcome:
     def _note_record(self, record: RankRecord) -> None:
         """Add the record of a completed collective; ignore records that a restarted rank sends again."""
         try:
-            known = record_from_bytes(record.blob)
+            completed = record_from_bytes(record.blob)
         except BadFrame as error:
-            self._fail_message(record.rank, f"what rank {record.rank} has completed is {error}")
+            self._fail_message(record.rank, f"the record of a collective that rank {record.rank} completed is {error}")
             return
         if record.rank < self._size and record.index == len(self._records[record.rank]):
-            self._records[record.rank].append(known)
+            self._records[record.rank].append(completed)
 
     def _fail_message(self, rank: int, message: str) -> None:
         self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
@@ -288,7 +288,7 @@ class Outcome:
             dumps = list(deadlock.dumps)
             kind, found = kind_of(dumps), explain_deadlock(dumps, self._folder)
         except BadFrame as error:
-            message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
+            message = f"nothing can happen any more; the waits are unknown, since the state that a SIP sent is {error}"
             self.fail(RunError(errors.Deadlock.kind, None, message))
             return
         what = WITH_QUEUES if found.facts["waits"] else EVERY_WAIT
@@ -296,13 +296,13 @@ class Outcome:
         self.fail(RunError(kind, None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_limit(self, reached: SimTimeReached) -> None:
-        at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
-        message = f"simulated time has reached {at} (--max-sim-time)"
+        limit = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
+        message = f"simulated time has reached {limit} (--max-sim-time)"
         try:
             found = explain_positions([dump_from(blob) for blob in reached.dumps], folder=self._folder)
         except BadFrame as error:
             self.fail(
-                RunError("timeout", None, f"{message}; the places of code are unknown: the state of a SIP is {error}")
+                RunError("timeout", None, f"{message}; the lines of code are unknown: the state of a SIP is {error}")
             )
             return
         facts: FoundFacts = {"time_ps": reached.limit_ps, "positions": found.facts}
@@ -327,11 +327,11 @@ class Outcome:
         """Add a failure that lists every rank with wrong numbers in a result, if there are such ranks."""
         wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
         if wrong:
-            message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
+            message, *more = [f"rank {rank}: {run.wrong} wrong elements; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:
-        """Add notices of unfinished work, and a failure (a notice unless ``is_error``) of messages never received."""
+        """Add notices of unfinished work, and a failure (a notice unless ``is_error``) for messages never received."""
         if self.error is None:
             ranks = sorted(self.ranks.items())
             self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]

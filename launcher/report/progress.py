@@ -91,7 +91,7 @@ class Predictor(Protocol):
         """Request the prediction."""
 
     def prediction(self) -> Prediction | None:
-        """Return the prediction; None as long as the prediction is not known."""
+        """Return the prediction; None before the prediction is known."""
 
     @property
     def is_pending(self) -> bool:
@@ -102,7 +102,7 @@ class Predictor(Protocol):
 
 
 class Progress:
-    """Progress line on standard error, so that tables stay clean. ``is_on``: whether progress is shown at all.
+    """Progress line on standard error, so that tables stay clean. ``is_on``: whether progress is shown.
 
     ``lines``: print lines if standard error is no terminal. ``limit_ps``: value of ``--max-sim-time``. ``on_record`` is
     called after a rank has completed a collective, while the progress line is removed.

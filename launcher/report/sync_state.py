@@ -21,18 +21,18 @@ def explanation(sync: Sync) -> str:
 def reason(sip: SipSync) -> str:
     """Return what a SIP waits for, as text."""
     if sip.state == "joining":
-        return "its process has not joined"
+        return "its process to join"
     if sip.state == "joined":
-        return "the others to join"
+        return "other SIPs to join"
     if sip.state == "starting":
-        return "its host script has not come to its first wait"
+        return "its host script to reach the first wait"
     if sip.state == "running":
         if sip.lacks:
-            return "runs, or " + " and ".join(f"{count} packets of SIP {src} in flight" for src, count in sip.lacks)
+            return "nothing, or " + " and ".join(f"{count} packets of SIP {src} in flight" for src, count in sip.lacks)
         return "nothing: it runs"
     if sip.state == "idle":
-        waiting = f"; {sip.waiting} of its kernels and scripts wait" if sip.waiting else ""
-        return f"something to arrive: it has no event of its own{waiting}"
+        waiting = f"; {sip.waiting} kernels and scripts of the SIP wait" if sip.waiting else ""
+        return f"something to arrive: the SIP has no event{waiting}"
     return _bound(sip)
 
 

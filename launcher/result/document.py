@@ -368,12 +368,12 @@ def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | No
             continue
         other = flag_of.setdefault(absolute(path), flag)
         if other != flag:
-            raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
+            raise ConfigError(f"{flag} {path}: is also the file of {other}; name another file")
         if path == STANDARD_OUTPUT:
             continue
         for input_flag, input_path in read:
             if _is_same(path, input_path):
-                raise ConfigError(f"{flag} {path}: would overwrite the file of {input_flag}; name another one")
+                raise ConfigError(f"{flag} {path}: would overwrite the file of {input_flag}; name another file")
         folder = path.parent
         try:
             if path.is_symlink():

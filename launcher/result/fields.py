@@ -26,7 +26,7 @@ class LinkRow(Struct):
     wire_bytes: Annotated[
         float, no_time("Bytes on the wire per iteration: data, credits, and the framing of the link.")
     ]
-    busy_ps: Annotated[int, simulated_time("How long wire_bytes keep the link busy, per iteration, in ps.")]
+    busy_ps: Annotated[int, simulated_time("Time for which wire_bytes occupy the link, per iteration, in ps.")]
     utilisation: Annotated[float, no_time("busy_ps as a fraction of the row's time.")]
 
 
@@ -58,14 +58,14 @@ class StackRow(Struct):
 
     name: Annotated[str, no_time("The cube, such as sip0.cube0.")]
     GBps: Annotated[
-        float, simulated_time("Bytes through the stack's ports per time, in 1e9 bytes per simulated second.")
+        float, simulated_time("Rate of bytes through the stack's ports, in 1e9 bytes per simulated second.")
     ]
-    published_GBps: Annotated[float, simulated_time("The published bandwidth of the stack, in the same unit.")]
+    published_GBps: Annotated[float, simulated_time("The published bandwidth of the stack, in 1e9 bytes per s.")]
     bound_GBps: Annotated[
-        float, simulated_time("The bandwidth limit of the PEs that used the stack, in the same unit.")
+        float, simulated_time("The bandwidth limit of the PEs that used the stack, in 1e9 bytes per s.")
     ]
-    bound: Annotated[str, no_time("The cause of that limit, such as 8 ports of PE_DMA.")]
-    keys: Annotated[list[str], no_time("The config keys that set that limit.")]
+    bound: Annotated[str, no_time("The cause of bound_GBps, such as 8 ports of PE_DMA.")]
+    keys: Annotated[list[str], no_time("The config keys that determine bound_GBps.")]
 
 
 class UsageRow(Struct, kw_only=True):
@@ -96,9 +96,9 @@ class UsageRow(Struct, kw_only=True):
         no_time("Fractions of the kernels' time by the command that was waited for; ended: after a kernel's end."),
     ] = None
     tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; empty if PEs have no MMU (pe_mmu).")] = []
-    engines: Annotated[EngineRow | None, no_time("Engines of the PEs whose PE_GEMM ran; null without one.")] = None
+    engines: Annotated[EngineRow | None, no_time("Engines of the PEs whose PE_GEMM ran; null if none ran.")] = None
     stack: Annotated[
-        StackRow | UnsetType, no_time("The HBM stack that moved most bytes; only if its rate is near its limit.")
+        StackRow | UnsetType, no_time("The HBM stack that moved most bytes; only if the rate is near the limit.")
     ] = UNSET
 
 
@@ -145,7 +145,7 @@ class RunEntry(UsageRow):
     dtype: Annotated[str, no_time("The type of an element.")]
     op: Annotated[str, no_time("The operator; none for a collective that only moves data.")]
     count: Annotated[int, no_time("Elements of the larger of a rank's two tensors (source and result).")]
-    bytes: Annotated[int, no_time("Size of that tensor in bytes.")]
+    bytes: Annotated[int, no_time("Size in bytes of the larger of a rank's two tensors.")]
     iters: Annotated[int, no_time("Timed iterations.")]
     time_ns: Annotated[
         float, simulated_time("From the first start to the last end over all ranks, mean of the iterations, in ns.")
@@ -157,8 +157,8 @@ class RunEntry(UsageRow):
     launch_ns: Annotated[
         float,
         simulated_time(
-            "The part of time_ns before the first kernel starts and after the last one ends: launch, start skew, and "
-            "the completion message to the host, in ns."
+            "The part of time_ns before the first kernel starts and after the last kernel ends: launch, start skew, "
+            "and the completion message to the host, in ns."
         ),
     ]
     algbw_GBps: Annotated[
@@ -170,7 +170,7 @@ class RunEntry(UsageRow):
     wrong: Annotated[int, no_time("Wrong elements over all ranks and iterations; 0 also if nothing was checked.")]
     checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
     group: Annotated[
-        list[int], no_time("The ranks of the collective's group, in its order; in --csv separated by spaces.")
+        list[int], no_time("The ranks of the collective's group, in the group's order; in --csv separated by spaces.")
     ]
 
 
@@ -217,11 +217,11 @@ class LaunchRow(Struct):
     end_ns: Annotated[float, simulated_time("When the host knew that all kernels had ended, in ns.")]
     target_start_ns: Annotated[
         float | None,
-        simulated_time("The common start time that IO_CPU set for all cubes, in ns; null without one."),
+        simulated_time("The common start time that IO_CPU set for all cubes, in ns; null if it set none."),
     ]
-    kernels_start_ns: Annotated[float | None, simulated_time("When the first kernel started, in ns; null without one.")]
-    kernels_end_ns: Annotated[float | None, simulated_time("When the last kernel ended, in ns; null without one.")]
-    late_by_ns: Annotated[float, simulated_time("By how much the latest kernel started after target_start_ns, in ns.")]
+    kernels_start_ns: Annotated[float | None, simulated_time("When the first kernel started, in ns; null if none did.")]
+    kernels_end_ns: Annotated[float | None, simulated_time("When the last kernel ended, in ns; null if none ran.")]
+    late_by_ns: Annotated[float, simulated_time("Time from target_start_ns to the start of the latest kernel, in ns.")]
     pes: Annotated[str, no_time("The PEs on which the kernels ran.")]
     kernels: Annotated[int, no_time("The number of kernels.")]
     busy_ns: Annotated[
@@ -259,7 +259,7 @@ class WallTimes(Struct):
 class ResultDocument(Struct, kw_only=True):
     """The document of ``--json``. If a run was refused, the keys of the system contain the values of flags, or null."""
 
-    schema: Annotated[int, no_time("Version of this format; added keys do not change it.")] = SCHEMA
+    schema: Annotated[int, no_time("Version of this format; added keys do not change the version.")] = SCHEMA
     version: Annotated[str, no_time("The version of the simulator.")] = VERSION
     argv: Annotated[list[str], no_time("The command line.")]
     seed: Annotated[int | None, no_time("The seed of the data.")] = None
@@ -267,11 +267,11 @@ class ResultDocument(Struct, kw_only=True):
         str | None, no_time("SHA-256 over the system and its results; null unless every rank has run to its end.")
     ] = None
     config: Annotated[
-        dict[str, Any] | None, no_time("The config with every flag applied; its keys are explained in configs/*.yaml.")
+        dict[str, Any] | None, no_time("The config with every flag applied; keys are explained in configs/*.yaml.")
     ] = None
     engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")] = None
     mail: Annotated[
-        str | None, no_time("Transport of messages (--mail); null with --engine inproc, unless it is shuffled:SEED.")
+        str | None, no_time("Transport of messages (--mail); null with --engine inproc, unless --mail is shuffled.")
     ] = None
     sips: Sips | None = None
     topology: Topology | None = None
@@ -289,7 +289,7 @@ class ResultDocument(Struct, kw_only=True):
         no_time("Where the time of each row went, with --explain; for a run without rows, one entry for the run."),
     ] = []
     launches: Annotated[list[LaunchRow], no_time("Launches of kernels, rank by rank, in the order of their ends.")] = []
-    ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")] = []
+    ranks: Annotated[list[RankRow], no_time("The results of the ranks that have sent a result.")] = []
     second_pass: Annotated[
         SecondPassEntry | None,
         no_time(
@@ -301,12 +301,12 @@ class ResultDocument(Struct, kw_only=True):
     sync: Annotated[SyncTotals, no_time("Totals of the synchronisation of SIPs.")] = field(default_factory=SyncTotals)
     wall_s: Annotated[WallTimes, no_time("Wall times of the run on the host.")] = field(default_factory=WallTimes)
     status: Annotated[str, no_time("ok, failed or interrupted.")]
-    error: Annotated[ErrorFacts | None, no_time("The failure; null without one.")] = None
+    error: Annotated[ErrorFacts | None, no_time("The failure; null if the run has not failed.")] = None
 
 
 Bytes = Annotated[int, no_time("The size of the message in bytes.")]
 Pair = Annotated[int, simulated_time("From tl.send to the return of tl.recv, as the sum of terms, in ps.")]
-Simulated = Annotated[int, simulated_time("The same time from a simulation, in ps.")]
+Simulated = Annotated[int, simulated_time("The simulated time of the same transfer, in ps.")]
 
 
 class Heading(Struct, kw_only=True):
@@ -351,7 +351,7 @@ class TransferSum(Struct):
     ]
     sum_ps: Annotated[int, simulated_time("The sum of the terms, in ps.")]
     simulated_ps: Annotated[
-        int | None, simulated_time("The time of the same transfer from a simulation, in ps; null without one.")
+        int | None, simulated_time("The time of the same transfer from a simulation, in ps; null if not simulated.")
     ]
 
 
@@ -361,14 +361,14 @@ class TlbMisses(Struct):
     walk_ps: Annotated[int, simulated_time("Time of a page walk, which a TLB miss adds to a command, in ps.")]
     walks: Annotated[int, no_time("TLB misses of the first send; 0 if rings have no virtual addresses.")]
     sum_ps: Annotated[int, simulated_time("The time of these misses, in ps.")]
-    simulated_ps: Annotated[int, simulated_time("The same time from a simulation, in ps.")]
+    simulated_ps: Annotated[int, simulated_time("The simulated time of these misses, in ps.")]
 
 
 class ProbeDocument(PairHeading, kw_only=True):
     """The document of ``ahbm-probe --json`` for one transfer, also with ``--short``."""
 
     bytes: Bytes
-    way: Annotated[str, no_time("The route as text: its SIPs and links, or its cubes if it stays in one SIP.")]
+    way: Annotated[str, no_time("The route as text: SIPs and links, or cubes if the route stays in one SIP.")]
     raw_dma: Annotated[TransferSum, no_time("A DMA write of the bytes, with its acknowledgement.")]
     pair: Annotated[TransferSum, no_time("The bytes from tl.send to the return of tl.recv.")]
     overhead_ps: Annotated[int, simulated_time("The sum of pair minus the sum of raw_dma, in ps.")]

@@ -109,7 +109,7 @@ def _busiest(rows: list[Document]) -> tuple[float, str, Document]:
 
 def _beyond(share: float, unshown: str) -> str:
     """Return text about effects that times leave out at an edge with utilisation ``share``; empty below ``BUSY``."""
-    return f": from {100 * BUSY:.0f} % on times leave out {unshown}" if unshown and share >= BUSY else ""
+    return f": at {100 * BUSY:.0f} % or more, times leave out {unshown}" if unshown and share >= BUSY else ""
 
 
 def _kernels(row: Document) -> str:
@@ -129,7 +129,7 @@ def _usage_lines(row: Document) -> Iterator[str]:
     if row["busiest_link"] is not None:
         busiest = next(each for each in row["links"] if each["name"] == row["busiest_link"])
         equal = sum(each["busy_ps"] == busiest["busy_ps"] for each in row["links"]) - 1
-        others = f"; {equal} other{'s' if equal > 1 else ''} as busy" if equal else ""
+        others = f"; {equal} other link{'s' if equal > 1 else ''} as busy" if equal else ""
         yield f"busiest link {_link(busiest)}{others}"
     if row["busiest_edge"] is not None:
         yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
@@ -153,8 +153,8 @@ def _engines(engines: Document) -> str:
     of_pes = "one PE" if engines["pes"] == 1 else f"{engines['pes']} PEs"
     busy, peak = (_percent(share) for share in (engines["busy"]["PE_GEMM"], engines["peak"]))
     parts = ", ".join(f"{_percent(share)} {name}" for name, share in engines["commands"].items())
-    of_time = f"busy {busy} of their kernels' time, {peak} of its peak"
-    return f"PE_GEMM of {of_pes}: {of_time}; of the time of its commands: {parts}"
+    of_time = f"busy {busy} of the kernels' time, {peak} of the peak rate"
+    return f"PE_GEMM of {of_pes}: {of_time}; time of its commands: {parts}"
 
 
 def _explanation_lines(explanation: Explanation) -> Iterator[str]:
@@ -192,9 +192,9 @@ def _late(launches: list[Document]) -> Iterator[str]:
     late = [each for each in launches if each["late_by_ns"]]
     if late:
         by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
-        of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
-        what = f"kernels of {of} started up to {by} after the common start, as their commands met other traffic"
-        yield f"{what}; data are right and times include it; a greater launch.start_margin_ns starts all together"
+        affected = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
+        what = f"kernels of {affected} started up to {by} after the common start, as their commands met other traffic"
+        yield f"{what}; data are right, times include the delay; a larger launch.start_margin_ns prevents it"
 
 
 def _outages(ranks: list[Document]) -> Iterator[str]:
@@ -222,7 +222,7 @@ def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
         name = _kind(part)
         merged[name] = merged.get(name, 0) + part.ps
     first = sorted(merged.items(), key=lambda each: -each[1])[:3]
-    yield "it is bound by " + ", ".join(f"{name} ({_percent(ps / total_ps)})" for name, ps in first)
+    yield "the time is bound by " + ", ".join(f"{name} ({_percent(ps / total_ps)})" for name, ps in first)
     measured = [each for each in explanation.what_if if each.rerun_saved_ps is not None]
     best = max(measured or explanation.what_if, key=_saved, default=None)
     if best is not None and _saved(best) > 0:
@@ -295,7 +295,7 @@ def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
 def _rest(rows: list[Document], end_ps: int) -> Iterator[str]:
     """Yield lines about the part of the run that the explanation of the last row does not cover."""
     if len(rows) > 1:
-        yield f"this explains the last of {len(rows)} rows; --json has all"
+        yield f"the lines above explain the last of {len(rows)} rows; --json explains all rows"
     rows_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)
     if rows and rows_ps < LEAST_SHOWN * end_ps:
         yield f"rows take {_percent(rows_ps / end_ps)} of the run's {format_time_ps(end_ps)}"

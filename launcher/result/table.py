@@ -135,12 +135,12 @@ def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[
         *where.brief(document, _start(document["runs"], run), _unshown(run)),
     ]
     checks = (*_unchecked(document, run), *_differing(document, run))
-    known = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
-    room = MOST_LINES - 1 - len(lines)
-    if len(known) > room:
-        left = len(known) - room
-        known[room - 1 :] = [f"{known[room - 1]} ({left} more line{'s' * (left > 1)}: -v)"]
-    return [*lines, *known]
+    further = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
+    limit = MOST_LINES - 1 - len(lines)
+    if len(further) > limit:
+        more = len(further) - limit
+        further[limit - 1 :] = [f"{further[limit - 1]} ({more} more line{'s' * (more > 1)}: -v)"]
+    return [*lines, *further]
 
 
 def _notes(document: dict[str, Any], run: Run) -> list[str]:
@@ -172,14 +172,14 @@ def _differing(document: dict[str, Any], run: Run) -> Iterator[str]:
     }
     if differing := sorted({each.algorithm for each in added if plan.rows_differ(each)}):
         which = f" with {', '.join(differing)}" if len({row["algorithm"] for row in rows}) > 1 else ""
-        yield f"floating types: ranks may differ in the last bits{which}, each adds in its own order"
+        yield f"floating types: results of ranks may differ in the last bits{which}: the order of additions differs"
 
 
 def _unchecked(document: dict[str, Any], run: Run) -> Iterator[str]:
     resolved = run.plan.resolved
     if not kind_of(resolved).verifies and document["status"] == "ok":
         chip = resolved.topology.system.chip
-        yield f"nothing was performed again: chip {chip} has no second pass; its host program alone checks data"
+        yield f"chip {chip} has no second pass: only the host program checks data"
 
 
 def _end(document: dict[str, Any]) -> str:
@@ -226,7 +226,7 @@ def _overhead(equal: Sequence[Launch], times_ns: Sequence[float]) -> str:
     """Return text with the mean time of a launch during which no kernel runs; empty if this time is 0."""
     kernels_ns = sum((each["kernels_end_ns"] or 0) - (each["kernels_start_ns"] or 0) for each in equal)
     mean_us = (sum(times_ns) - kernels_ns) / 1000 / len(equal)
-    return f", {mean_us:.3f} us of it before and after all its kernels" if mean_us * len(equal) > 5e-7 else ""
+    return f", {mean_us:.3f} us of which before and after all kernels" if mean_us * len(equal) > 5e-7 else ""
 
 
 def _between(least_ns: float, most_ns: float) -> str:

@@ -129,7 +129,7 @@ def test_a_run_that_nothing_performs_again_says_so(
     monkeypatch.setattr(type(CHIPS.get("lab.ring_chip")), "verifies", verifies)
     done = run_script(tmp_path, ONE, "--sips", 2)
     assert done.document["second_pass"] is None
-    said = [line for line in done.table().splitlines() if "performed again" in line]
+    said = [line for line in done.table().splitlines() if "no second pass" in line]
     assert len(said) == (not verifies)
 
 

@@ -148,7 +148,7 @@ def test_a_line_that_a_killed_process_has_left_incomplete_is_none(tmp_path: Path
     put_logs(tmp_path, f"{SUM}\n{send(7, 1, 0)}"[:-3], f"{SUM}\n{recv(9, 1, 0)}\n")
     trouble = write_oplog(str(tmp_path), tmp_path / "log.txt")
     assert (tmp_path / "log.txt").read_text() == f"0 {SUM}\n1 {SUM}\n"
-    assert trouble.endswith("the logs of ranks 1 end at receives whose sends were lost with their process")
+    assert trouble.endswith("the logs of ranks 1 end at receives whose sends are lost with a process")
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

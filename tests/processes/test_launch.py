@@ -124,7 +124,7 @@ def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     done = launched(*flags, "--json", tmp_path / "out.json", cwd=tmp_path)
     assert done.exit_code == 1
     told = re.findall(
-        r"rank (\d): (\d+) wrong; first wrong at \[0, 0\]: expected \S+, got \S+$", done.stderr, re.MULTILINE
+        r"rank (\d): (\d+) wrong elements; first wrong at \[0, 0\]: expected \S+, got \S+$", done.stderr, re.MULTILINE
     )
     assert [rank for rank, _ in told] == ["0", "1", "2"]
     assert done.stderr.startswith("ahbm-launch: wrong_numbers: rank 0: ")

@@ -86,7 +86,7 @@ class TestOneDeath:
         assert error(done)["last_lines"] == wanted
         assert error(done)["log"] == str(logs / "rank-1.log")
         assert done.own_lines[-21:] == [
-            f"last lines of its log (complete: {logs}/rank-1.log):",
+            f"last lines of the process's log (complete: {logs}/rank-1.log):",
             *(f"  | {line}" for line in wanted),
         ]
         assert (logs / "rank-1.log").read_text().splitlines() == [f"rank 1 line {n}" for n in range(30)]

@@ -29,12 +29,12 @@ MOST_PLAIN_BYTES = 1024 * KIB
 LEAST_ROUNDS = {"line": 40, "ring": 48}
 MOST_ROUNDS = 320
 """Least packets per link in the shorter periodic run: ``LEAST_ROUNDS`` per slice and, on a line, ``MOST_ROUNDS`` in all
-slices. These are whole chunks, and more than a relay has in flight. The longer run has twice as many packets.
+slices. Both are whole chunks, and more than a relay has in flight. The longer run has twice as many packets.
 """
 CALL_BYTES = 128 * KIB
 """Bytes of data whose simulation takes as long as the simulation of an empty call with its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
-"""Link preset for the published Blackhole collectives, of which the links ran at 25 GB/s: 8192 B take 341 ns."""
+"""Link preset for the published collectives on Blackhole, whose links ran at 25 GB/s (341 ns for 8192 B)."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class CclCase(Case):
     def problem(self) -> str:
         """Return why the case is invalid; empty if the case is valid."""
         if self.test not in OPERATIONS or self.topology not in LEAST_CHIPS:
-            return f"{self.test} on a {self.topology}: there are {', '.join(OPERATIONS)} on line and ring"
+            return f"{self.test} on a {self.topology}: give --op {','.join(OPERATIONS)} and --topologies line,ring"
         if not LEAST_CHIPS[self.topology] <= self.chips <= MOST_CHIPS or not 1 <= self.links <= MOST_LINKS:
-            return f"a {self.topology} of {self.chips} chips with {self.links} links"
+            return f"--chips {self.chips}: a {self.topology} has {LEAST_CHIPS[self.topology]} to {MOST_CHIPS} chips"
         unit = PAGE_BYTES * self.chips
-        wrong = [each for each in self.sizes if not 0 < each <= MOST_BYTES or each % unit]
+        invalid = [each for each in self.sizes if not 0 < each <= MOST_BYTES or each % unit]
         what = f"whole pages of {PAGE_BYTES} B on each of {self.chips} chips, and at most {MOST_BYTES} B in all"
-        return f"{wrong[0]} B: give {what}" if wrong else ""
+        return f"{invalid[0]} B: give {what}" if invalid else ""
 
     @property
     def farthest(self) -> int:
@@ -78,7 +78,7 @@ class CclCase(Case):
 
 
 class Ccl(Bench[CclCase]):
-    """Rows ``kernel_time`` and ``kernel_time_back_to_back`` in us."""
+    """Bench with rows ``kernel_time`` and ``kernel_time_back_to_back``, in us per call."""
 
     case_type: ClassVar[type[Case]] = CclCase
     about: ClassVar[str] = "time of a collective operation on the fabric"
@@ -87,13 +87,13 @@ class Ccl(Bench[CclCase]):
         group.add_argument("--op", type=flag_types.names, default=OPERATIONS, help="operations (all)")
         group.add_argument("--topologies", type=flag_types.names, default=("line",), help="line, ring (line)")
         chips = flag_types.list_of(flag_types.IntRange(2, MOST_CHIPS))
-        group.add_argument("--chips", type=chips, default=[4], metavar="N[,N...]", help="chips of the fabric (4)")
+        group.add_argument("--chips", type=chips, default=[4], metavar="N[,N...]", help="number of chips (4)")
         links = flag_types.IntRange(1, MOST_LINKS)
         group.add_argument("--links", type=links, default=1, metavar="N", help="links between neighbours (1)")
         group.add_argument("--total", type=flag_types.list_of(flag_types.size), default=TOTALS, metavar="BYTES[,...]",
                            help=f"size of the whole tensor ({','.join(map(str, TOTALS))})")  # fmt: skip
         calls = flag_types.IntRange(1, 64)
-        group.add_argument("--calls", type=calls, default=1, metavar="N", help="calls back to back (1)")
+        group.add_argument("--calls", type=calls, default=1, metavar="N", help="number of back-to-back calls (1)")
 
     def cases(self, chosen: argparse.Namespace) -> list[CclCase]:
         cases = [

@@ -19,10 +19,10 @@ Workers = list[list[Flow]]
 
 
 class LinePattern(NamedTuple):
-    """Traffic pattern on a line or ring of ``chips``. ``is_multicast``: packets reach all chips on the route, else only
-    the last. ``ends_only``: only the chips at the ends send. ``forward_only``: with ``ends_only``, only chip 0 sends;
-    no chip sends backward. ``halves``: the first half of the chips sends forward, the second half backward. ``links``:
-    parallel links, each with a worker that serves both directions in turn.
+    """Traffic pattern on a line or ring of ``chips``. ``is_multicast``: packets reach all chips on the route, otherwise
+    only the last chip. ``ends_only``: only the chips at the ends send. ``forward_only``: no chip sends backward; with
+    ``ends_only``, only chip 0 sends. ``halves``: the first half of the chips sends forward, the second half backward.
+    ``links``: parallel links, each with a worker that serves both directions in turn.
     """
 
     chips: int
@@ -34,7 +34,7 @@ class LinePattern(NamedTuple):
 
 
 def on_line(line: LinePattern) -> list[Workers]:
-    """Return the flows on a line: each chip sends in both directions as far as the ends, except as ``line`` states."""
+    """Return the flows on a line: each chip sends to both ends, unless ``line`` restricts the senders."""
     last = line.chips - 1
 
     def reach(position: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def on_line(line: LinePattern) -> list[Workers]:
 
 
 def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
-    """Return flows of each chip: ``forward`` hops E and ``backward`` hops W. ``by_turns``: even chips swap these."""
+    """Return flows of each chip: ``forward`` hops E, ``backward`` hops W. ``by_turns``: even chips swap both."""
     return _each_chip(
         line, lambda position: (backward, forward) if by_turns and position % 2 == 0 else (forward, backward)
     )
@@ -86,7 +86,7 @@ def all_on_mesh(rows: int, columns: int) -> list[Workers]:
 
     A packet follows a single path, so each direction of each row has a flow.
     """
-    found: list[Workers] = []
+    traffic: list[Workers] = []
     for row in range(rows):
         for column in range(columns):
             flows: list[Flow] = []
@@ -99,8 +99,8 @@ def all_on_mesh(rows: int, columns: int) -> list[Workers]:
                     for along in ("E" * (columns - 1 - column), "W" * column)
                     if along
                 ]
-            found.append([flows])
-    return found
+            traffic.append([flows])
+    return traffic
 
 
 def busiest(traffic: list[Workers], columns: int = 0) -> int:
@@ -119,15 +119,15 @@ def _links_of(flow: Flow, position: int, size: int, columns: int) -> list[tuple[
         last = flow["start"] + flow["number"] - 1
         return [((position + sign * hop) % size, flow["way"], flow.get("link", 0)) for hop in range(last)]
     row, column = divmod(position, columns)
-    found: list[tuple[object, ...]] = []
+    links: list[tuple[object, ...]] = []
     for way in flow["ways"]:
-        found.append((row, column, way))
+        links.append((row, column, way))
         row, column = row + {"S": 1, "N": -1}.get(way, 0), column + {"E": 1, "W": -1}.get(way, 0)
-    return found
+    return links
 
 
 def _each_chip(line: LinePattern, reach: Callable[[int], tuple[int, int]]) -> list[Workers]:
-    found: list[Workers] = []
+    traffic: list[Workers] = []
     for position in range(line.chips):
         workers: Workers = []
         for link in range(line.links):
@@ -137,8 +137,8 @@ def _each_chip(line: LinePattern, reach: Callable[[int], tuple[int, int]]) -> li
                     start, number = (1, hops) if line.is_multicast else (hops, 1)
                     flows.append(_flow(way, start, number, link))
             workers += [flows] if flows else []
-        found.append(workers)
-    return found
+        traffic.append(workers)
+    return traffic
 
 
 def _flow(way: str, start: int, number: int, link: int) -> Flow:
@@ -175,8 +175,8 @@ MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 24
 @dataclass(frozen=True)
 class FabricCase(Case):
     """Case of ``fabric-bandwidth``. ``pattern``: one of ``PATTERNS``. ``shape``: rows and columns; 1 row unless a mesh.
-    ``spare_slots``: as in ``tt.open_fabric``. ``counted``: number of flows over a link whose bytes the figure counts;
-    None for all flows over the busiest link. ``copies``: packets sent per counted packet.
+    ``spare_slots``: argument of ``tt.open_fabric``. ``counted``: number of flows over a link whose bytes the figure
+    counts; None if all flows over the busiest link count. ``copies``: packets sent per counted packet.
     """
 
     pattern: str = "line"
@@ -228,10 +228,10 @@ class FabricCase(Case):
         if self.pattern == "one_to_all":
             return from_one(chips)
         if self.pattern == "neighbor":
-            found = on_ring(line, 1, 1)
-            found[0] = [[flow for flow in flows if flow["way"] == "E"] for flows in found[0]]
-            found[-1] = [[flow for flow in flows if flow["way"] == "W"] for flows in found[-1]]
-            return [[flows for flows in workers if flows] for workers in found]
+            traffic = on_ring(line, 1, 1)
+            traffic[0] = [[flow for flow in flows if flow["way"] == "E"] for flows in traffic[0]]
+            traffic[-1] = [[flow for flow in flows if flow["way"] == "W"] for flows in traffic[-1]]
+            return [[flows for flows in workers if flows] for workers in traffic]
         if self.topology == "ring" and not self.pattern.startswith("line_on_ring"):
             if self.pattern == "saturate_ring":
                 return through_one_link(line)
@@ -261,11 +261,11 @@ class FabricBandwidth(Bench[FabricCase]):
         group.add_argument(
             "--links", type=flag_types.IntRange(1, MOST_LINKS), default=1, metavar="N", help="parallel links (1)"
         )
-        group.add_argument("--unicast", action="store_true", help="only to the last chip, not to all on the route")
+        group.add_argument("--unicast", action="store_true", help="send only to the last chip of the route, not to all")
         group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
         group.add_argument(
-            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (that of the chip)"
+            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (the chip's)"
         )
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
@@ -361,7 +361,7 @@ class FabricLatency(Bench[LatencyCase]):
         group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="topology (line)")
         group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="chips (8)")
         group.add_argument(
-            "--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="one way (1)"
+            "--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="hops to the receiver (1)"
         )
         group.add_argument("--command", choices=("write", "fused"), default="write", help="NoC command (write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
@@ -371,7 +371,7 @@ class FabricLatency(Bench[LatencyCase]):
 
     def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
         if chosen.hops >= chosen.chips:
-            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips have at most {chosen.chips - 1} hops")
+            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips have {chosen.chips - 1} hops; give fewer")
         return [
             LatencyCase(
                 f"{chosen.fabric}_latency",
@@ -426,7 +426,7 @@ MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 @dataclass(frozen=True)
 class MuxCase(Case):
-    """Case of ``fabric-mux``. ``channels``: mux channels for packets. ``headers``: for packets without payload."""
+    """Case of ``fabric-mux``. ``channels``, ``headers``: mux channels for packets with and without payload."""
 
     headers: int = 0
     slots: int = 8

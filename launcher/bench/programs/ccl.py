@@ -73,7 +73,7 @@ def begin_at(begin_ns: float, what: str, tt: Any) -> None:
     tt.enqueue_program(program)
     tt.finish()
     if tt.now_ns() != begin_ns:
-        raise SimulationError(f"{what}: the operation before it had not ended at {begin_ns} ns")
+        raise SimulationError(f"{what}: the previous operation had not ended at {begin_ns} ns of simulated time")
 
 
 def called(op: str, tensor: Any, chosen: dict[str, Any], fabric: Any, tt: Any) -> Any:

@@ -91,7 +91,7 @@ def check(what: str, found: bytes, expected: bytes) -> None:
         SimulationError: if a byte differs.
     """
     if found != expected:
-        first = next(place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
+        first = next(index for index, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
         raise SimulationError(f"{what}: byte {first} is {found[first]}; {expected[first]} was sent")
 
 

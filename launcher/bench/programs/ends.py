@@ -79,8 +79,8 @@ class Receiver:
 
     def _has_arrived(self) -> bool:
         in_hand = self._taken - self._freed
-        is_room = in_hand < min(self._slots.buffers, TRANSACTION_IDS) and self._taken < self._messages
-        return is_room and self._df.peek_word(self._slots.sync(self._taken)) == self._slots.nbytes
+        may_take = in_hand < min(self._slots.buffers, TRANSACTION_IDS) and self._taken < self._messages
+        return may_take and self._df.peek_word(self._slots.sync(self._taken)) == self._slots.nbytes
 
     def _may_free(self) -> bool:
         if self._freed == self._taken:

@@ -65,8 +65,8 @@ def _run(number: int, nbytes: int, rank: int, core: Core, chosen: Any, tt: Any) 
 def _rings(nbytes: int, n_rings: int, channels: int, core: Core, tt: Any) -> list[Slots]:
     """Return the ring of buffers of each direction, with ``channels`` buffers, or fewer if not all fit into L1."""
     base = tt.l1_base(core)
-    room = (tt.params.ethernet.l1_KiB * KIB - base) // n_rings // (nbytes + SYNC_BYTES)
-    rings = [Slots(base, nbytes, min(channels, room))]
+    fitting = (tt.params.ethernet.l1_KiB * KIB - base) // n_rings // (nbytes + SYNC_BYTES)
+    rings = [Slots(base, nbytes, min(channels, fitting))]
     for _ in range(1, n_rings):
         rings.append(rings[-1]._replace(base=rings[-1].end))
     return rings

@@ -42,8 +42,8 @@ class Mailbox:
 
     def wait(self, number: int, df: Dataflow) -> None:
         """Wait until packet ``number`` has arrived."""
-        at = self.semaphore if self._has_semaphore else self.arrival + self._nbytes - WORD
-        df.wait_until(lambda: df.peek_word(at) == number, f"packet {number}")
+        address = self.semaphore if self._has_semaphore else self.arrival + self._nbytes - WORD
+        df.wait_until(lambda: df.peek_word(address) == number, f"packet {number}")
 
 
 def ping(

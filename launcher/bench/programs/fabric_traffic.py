@@ -99,29 +99,29 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
         core = tt.workers[index]
         links = list(dict.fromkeys((first_way(flow), flow.get("link", 0)) for flow in flows))
         endpoints = [fabric.connect(core, way, link) for way, link in links]
-        made, targets = list[Flow](), list[tuple[Target, Target]]()
+        sent, targets = list[Flow](), list[tuple[Target, Target]]()
         for flow in flows:
-            number = numbers[fabric.position, index, len(made)]
-            made.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
+            number = numbers[fabric.position, index, len(sent)]
+            sent.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
             targets.append(_targets(command, (core, arrivals + number * stride), nbytes, core, semaphore))
         tt.write(core, source, pattern(nbytes, fabric.position))
         config = tt.DataMovementConfig(noc=tt.nearer_noc(core, endpoints[0].router))
-        tt.create_kernel(program, send, core, config, (endpoints, made, targets, packets, source, nbytes))
-    coming = [
+        tt.create_kernel(program, send, core, config, (endpoints, sent, targets, packets, source, nbytes))
+    arriving = [
         (numbers[position, index, each], position, index)
         for position, workers in enumerate(flows_of)
         for index, flows in enumerate(workers)
         for each, flow in enumerate(flows)
         if fabric.position in reached(flow, position, fabric.size, columns)
     ]
-    for index, count in sorted(Counter(index for _, _, index in coming).items()):
+    for index, count in sorted(Counter(index for _, _, index in arriving).items()):
         expected = count * _increments(command, packets)
         tt.create_kernel(program, collect, tt.workers[index], tt.DataMovementConfig(1), (semaphore, expected))
     begin_ns = tt.now_ns()
     tt.enqueue_program(program)
     tt.finish()
     if command not in ("increment", "increment_flush"):
-        for number, position, index in coming:
+        for number, position, index in arriving:
             found = tt.read(tt.workers[index], arrivals + number * stride, nbytes)
             check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
     report(rank=rank, ended_ns=tt.now_ns() - begin_ns)

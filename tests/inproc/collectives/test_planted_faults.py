@@ -87,7 +87,9 @@ FAULTS = {
     "one rank with a stale result": (STALE_RANK, [2]),
 }
 SIZES = {4: ("--sips", 4, "--topology", "torus_2d"), 16: ("--sips", 16, "--topology", "torus_2d")}
-WRONG_NUMBERS = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
+WRONG_NUMBERS = re.compile(
+    r"rank (\d+): (\d+) wrong elements; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)"
+)
 
 
 def run_faulty(folder: Path, fault: str, *flags: object) -> Run:

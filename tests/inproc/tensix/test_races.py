@@ -84,7 +84,7 @@ def searched(capsys: pytest.CaptureFixture[str], script: Path, seeds: int = 20) 
     [
         (EQUALITY, "workers", "Deadlock: kernel producer on 1-1 of rank "),
         (ENDLESS, "workers", "timeout: simulated time has reached "),
-        (NO_ASSERT, "rows", "other results: rows of rank "),
+        (NO_ASSERT, "rows", "different results: rows of rank "),
         (UNFENCED, "rows", "exception: AssertionError"),
     ],
     ids=["equality", "endless", "unfenced", "an assertion of the script"],

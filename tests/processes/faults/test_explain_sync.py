@@ -96,7 +96,7 @@ def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
         done = launch.end()
     assert done.exit_code == 130
     assert done.stderr.count(HEAD) == int(explain)
-    assert not explain or re.search(r"  1 +starting .*its host script has not come to its first wait", done.stderr)
+    assert not explain or re.search(r"  1 +starting .*its host script to reach the first wait", done.stderr)
 
 
 @ONE_MAIL

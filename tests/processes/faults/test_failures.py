@@ -75,7 +75,7 @@ class TestAKilledProcess:
         first, *more = done.own_lines
         assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
         assert f"ended with exit code {code}" in first
-        assert more[-2:] == ["last lines of its log:", "  | last words"]
+        assert more[-2:] == ["last lines of the process's log:", "  | last words"]
 
 
 class TestAStop:

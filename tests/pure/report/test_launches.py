@@ -28,7 +28,7 @@ def test_the_way_of_a_launch_is_told_apart() -> None:
     some["kernels_end_ns"] = 2400.0
     (line,) = launch_lines([some], 1, False)
     assert line == (
-        "launch scan on rank 0 (cube 0, PE 0): 2.500 us from 0.500 us on, 1.600 us of it before and after all its "
+        "launch scan on rank 0 (cube 0, PE 0): 2.500 us from 0.500 us on, 1.600 us of which before and after all "
         "kernels, 30.0 % load"
     )
 

@@ -100,8 +100,8 @@ class TestWrongNumbers:
         seen.note(result(0, RUN, wrong(1, "first wrong at [4, 4]: expected 0, got 9")))
         seen.note_wrong()
         assert (seen.error.kind, seen.error.rank, seen.exit_code) == ("wrong_numbers", 0, 1)
-        assert seen.error.message == "rank 0: 1 wrong; first wrong at [4, 4]: expected 0, got 9"
-        assert seen.error.detail == "rank 2: 3 wrong; first wrong at [0, 1]: expected 2, got 3"
+        assert seen.error.message == "rank 0: 1 wrong elements; first wrong at [4, 4]: expected 0, got 9"
+        assert seen.error.detail == "rank 2: 3 wrong elements; first wrong at [0, 1]: expected 2, got 3"
 
     @pytest.mark.parametrize("count", [0, None])
     def test_none(self, count: int | None) -> None:
@@ -245,7 +245,7 @@ class TestInvalidMessages:
     def test_a_dump_that_is_none(self) -> None:
         error = self.noted(Deadlock((b"", b"{}")))
         assert error.kind == "Deadlock"
-        assert "the waits are unknown, for the state of a SIP is not the dump of a SIP: " in error.message
+        assert "the waits are unknown, since the state that a SIP sent is not the dump of a SIP: " in error.message
 
     def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
         told: list[str] = []
@@ -294,7 +294,7 @@ class TestRecords:
     def test_other_bytes_fail_the_run(self, blob: bytes) -> None:
         seen = outcome(RankRecord(1, 0, blob))
         assert (seen.error.kind, seen.error.rank) == ("bad_message", 1)
-        assert seen.error.message.startswith("what rank 1 has completed is not the record of a collective")
+        assert seen.error.message.startswith("the record of a collective that rank 1 completed is not")
 
     def test_a_rank_that_does_not_exist_changes_nothing(self) -> None:
         assert records_of(outcome(recorded(2, 0))) == []
@@ -317,4 +317,4 @@ class TestLimitOfSimulatedTime:
     def test_a_dump_that_is_none(self) -> None:
         seen = outcome(SimTimeReached(5, (self.DUMP, b"?")))
         assert (seen.status, seen.error.kind) == ("interrupted", "timeout")
-        assert "the places of code are unknown" in seen.error.message
+        assert "the lines of code are unknown" in seen.error.message

@@ -68,7 +68,7 @@ class TestTheBlock:
             "  perhaps by the kernel's out-of-memory killer, which killed a process on this host during the run",
             "  at 42.902 us of simulated time, granted to 42.928 us; incarnation 2 of the rank; 2 restarts so far",
             "  then: peer_lost: rank 0 has lost rank 1",
-            "last lines of its log (complete: l/rank-1.log):",
+            "last lines of the process's log (complete: l/rank-1.log):",
             "  | almost",
             "  | gone",
         ]
@@ -98,7 +98,9 @@ class TestTheBlock:
     def test_what_followed_is_cut_short(self) -> None:
         many = [RunError("process_died", rank, f"death {rank}") for rank in range(2, 12)]
         then = [line for line in block(outcome(died(), *many)).splitlines() if line.startswith("  then: ")]
-        assert then == [f"  then: process_died: death {rank}" for rank in range(2, 2 + MOST_ALSO)] + ["  then: 5 more"]
+        assert then == [f"  then: process_died: death {rank}" for rank in range(2, 2 + MOST_ALSO)] + [
+            "  then: 5 more failures"
+        ]
 
     def test_the_same_error_of_every_rank_is_printed_once(self) -> None:
         made = Outcome(3)

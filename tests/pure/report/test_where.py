@@ -46,8 +46,14 @@ def test_time_of_kernels_and_of_those_that_have_ended() -> None:
     ("links", "line"),
     [
         ({"a": (10, 12, 100), "b": (0, 0, 0)}, "busiest link a: 10 B payload + 2 B framing, busy 10.0 %"),
-        ({"a": (9, 9, 50), "b": (9, 9, 50)}, "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 1 other as busy"),
-        (dict.fromkeys("abc", (9, 9, 50)), "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 2 others as busy"),
+        (
+            {"a": (9, 9, 50), "b": (9, 9, 50)},
+            "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 1 other link as busy",
+        ),
+        (
+            dict.fromkeys("abc", (9, 9, 50)),
+            "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 2 other links as busy",
+        ),
     ],
 )
 def test_the_busiest_link(links: dict[str, tuple[int, int, int]], line: str) -> None:
@@ -117,8 +123,8 @@ def test_what_arrays_did() -> None:
         "commands": {"cycles": 0.75, "DMA in": 0.25},
     }
     told = list(notes(document(some, 1000)))[-1]
-    of_time = "busy 37.5 % of their kernels' time, 25.0 % of its peak"
-    assert told == f"PE_GEMM of 3 PEs: {of_time}; of the time of its commands: 75.0 % cycles, 25.0 % DMA in"
+    of_time = "busy 37.5 % of the kernels' time, 25.0 % of the peak rate"
+    assert told == f"PE_GEMM of 3 PEs: {of_time}; time of its commands: 75.0 % cycles, 25.0 % DMA in"
     assert row_usage([used({})], 1000).engines is None
 
 
@@ -193,7 +199,7 @@ def explained(told: Explanation = TOLD) -> list[str]:
 def test_the_explanation() -> None:
     lines = explained()
     assert lines[0] == "where the time went: 1.000 ns, to the end of sip0.cube0.pe0, by its critical path"
-    assert lines[1] == "it is bound by bytes (50.0 %), PE_MATH (30.0 %), sharing edges inside SIPs (20.0 %)"
+    assert lines[1] == "the time is bound by bytes (50.0 %), PE_MATH (30.0 %), sharing edges inside SIPs (20.0 %)"
     assert "      500 ps  50.0 %  bytes  [a.bandwidth_GBps, c.bandwidth_GBps]" in lines
     shared = "sharing cube1.x>cube1.y with cube0.pe0 to link E, on 2 SIPs  [b.bandwidth_GBps]"
     assert f"      200 ps  20.0 %  {shared}" in lines
@@ -220,7 +226,7 @@ def test_what_a_row_leaves_out() -> None:
     made["ranks"] = [{"sim_end_ps": 4000}]
     assert list(notes(made))[-1] == "rows take 25.0 % of the run's 4.000 ns"
     made["runs"] *= 2
-    assert "this explains the last of 2 rows; --json has all" in list(notes(made))
+    assert "the lines above explain the last of 2 rows; --json explains all rows" in list(notes(made))
 
 
 def test_a_whole_run_is_no_iteration() -> None:
@@ -234,7 +240,7 @@ def test_a_whole_run_is_no_iteration() -> None:
 def test_a_shared_link_is_named_as_a_link() -> None:
     part = TimePart("sharing link 0.E>1.W with cube1.pe0 to link E", ("links.ucie.params.bandwidth_GBps",), 1000)
     told = msgspec.structs.replace(TOLD, parts=(part,))
-    assert explained(told)[1] == "it is bound by sharing links, whose bytes wait for each other (100.0 %)"
+    assert explained(told)[1] == "the time is bound by sharing links, whose bytes wait for each other (100.0 %)"
 
 
 def test_kernels_that_have_failed_have_no_shares() -> None:

@@ -27,7 +27,7 @@ def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_a_field_that_is_too_long_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "figures.csv"
     path.write_text("\n".join([HEAD, ROW.replace("A1", "A" * 200_000)]))
-    with pytest.raises(ConfigError, match=": is no CSV: field larger than field limit"):
+    with pytest.raises(ConfigError, match=": is not CSV: field larger than field limit"):
         read_published(path)
 
 
@@ -41,7 +41,7 @@ def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capture
 
 def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "figures.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is no text in UTF-8"):
+    with pytest.raises(ConfigError, match="is not text in UTF-8"):
         read_published(tmp_path / "figures.csv")
 
 

@@ -46,5 +46,5 @@ def test_a_result_does_not_overwrite_what_is_read(tmp_path: Path, monkeypatch: p
 
 
 def test_two_results_on_standard_output() -> None:
-    with pytest.raises(ConfigError, match=r"^--csv -: is the file of --json, too"):
+    with pytest.raises(ConfigError, match=r"^--csv -: is also the file of --json"):
         check_files({"--json": Path("-"), "--csv": Path("-")}, {})

@@ -116,7 +116,7 @@ class TestDryRun:
     def test_a_script(self, tmp_path: Path) -> None:
         (tmp_path / "s.py").write_text("def worker(rank, world_size, torch):\n    1 / 0\n")
         made = prepare(parse([str(tmp_path / "s.py")]))
-        assert expectation(made, 0.0) == "wall time and memory of a script are not known before it runs"
+        assert expectation(made, 0.0) == "wall time and memory of a script are not known before the script runs"
 
     @pytest.mark.parametrize("body", ["1 / 0", "print('loud'); import os; os._exit(3)"])
     def test_kernels_that_fail(self, tmp_path: Path, body: str, capfd: Any) -> None:

@@ -11,9 +11,9 @@ SUM = {(0, "sum"): "a", (1, "sum"): "b"}
     ("other", "what"),
     [
         (SearchRun("", SUM, 99), ""),
-        (SearchRun("", {**SUM, (1, "sum"): "c"}, 5), "other results: sum of rank 1"),
-        (SearchRun("", {(1, "sum"): "c"}, 5), "other results: sum of rank 0, sum of rank 1"),
-        (SearchRun("", {**SUM, (1, "more"): "b"}, 5), "other results: more of rank 1"),
+        (SearchRun("", {**SUM, (1, "sum"): "c"}, 5), "different results: sum of rank 1"),
+        (SearchRun("", {(1, "sum"): "c"}, 5), "different results: sum of rank 0, sum of rank 1"),
+        (SearchRun("", {**SUM, (1, "more"): "b"}, 5), "different results: more of rank 1"),
         (SearchRun("IpcqDeadlock: a cycle", {}, 0), "IpcqDeadlock: a cycle"),
     ],
 )

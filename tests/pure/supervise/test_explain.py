@@ -79,17 +79,17 @@ def test_the_broker_books_what_its_decisions_make_wait() -> None:
 @pytest.mark.parametrize(
     ("standing", "said"),
     [
-        (sip(state="joining"), "its process has not joined"),
-        (sip(state="starting"), "its host script has not come to its first wait"),
+        (sip(state="joining"), "its process to join"),
+        (sip(state="starting"), "its host script to reach the first wait"),
         (sip(state="running"), "nothing: it runs"),
         (
             sip(state="running", lacks=((1, 3), (4, 1))),
-            "runs, or 3 packets of SIP 1 in flight and 1 packets of SIP 4 in flight",
+            "nothing, or 3 packets of SIP 1 in flight and 1 packets of SIP 4 in flight",
         ),
-        (sip(state="idle"), "something to arrive: it has no event of its own"),
+        (sip(state="idle"), "something to arrive: the SIP has no event"),
         (
             sip(state="idle", waiting=2),
-            "something to arrive: it has no event of its own; 2 of its kernels and scripts wait",
+            "something to arrive: the SIP has no event; 2 kernels and scripts of the SIP wait",
         ),
         (sip(), "SIP 1, which may send at 1.500 ns; 500 ps by 1.W>0.E"),
         (
