@@ -196,7 +196,7 @@ SAYS = (
     ("exit", re.compile(r"rank (?P<rank>\d+) .*ended with exit code"), ("exit",)),
     ("broker", re.compile(r"the broker \(pid \d+\) was killed by SIGKILL"), ("broker",)),
     ("agent", re.compile(r"the agent on (?P<host>\w+) "), ("agent",)),
-    ("agent", re.compile(r"(?P<host>\w+): no agent: "), ("agent",)),
+    ("agent", re.compile(r"(?P<host>\w+): no agent has started: "), ("agent",)),
 )
 """Each failure of processes as it is told, and the faults that explain it."""
 

@@ -15,7 +15,7 @@ from sipsim.records.dump import SipDump, dump_from_text
 ANSWER_S = 2.0
 """A SIP that does not answer within this time is in a long call of C code, or stopped."""
 NO_ANSWER = f"has not reported its line of code within {ANSWER_S:g} s: it is stopped, or in a long call of C code"
-CANNOT_ASK = "cannot report its line of code: its process was started by hand"
+CANNOT_REPORT = "cannot report its line of code: a user started the process by hand"
 LONG_WAIT_S = 0.5
 """Shorter waits for a processor are not reported."""
 Answers = dict[int, SipDump]
