@@ -438,8 +438,8 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (Position(1, None), f"it {NO_ANSWER}"),
-        (Position(1, None, "is far away"), "it is far away"),
+        (Position(1, None), f"its process {NO_ANSWER}"),
+        (Position(1, None, "is far away"), "its process is far away"),
         (Position(1, SipDump(1, 5000, (), ())), "no code of a kernel or script runs there"),
     ],
 )
@@ -736,7 +736,7 @@ def test_blocks(n_ranks: int, slots: list[int | None], places: str):
 
 
 def test_too_few_slots():
-    with pytest.raises(ValueError, match="4 SIPs need as many slots, and the hosts have 3"):
+    with pytest.raises(ValueError, match="4 SIPs need 4 slots, but the hosts have 3"):
         place_blockwise(4, [2, 1])
 
 
