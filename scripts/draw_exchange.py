@@ -262,7 +262,7 @@ def picture(flags: dict[str, Any]) -> str:
             raise SystemExit(f"draw_exchange: {flags}: {outcome.error}")
         row = outcome.runs[0]
         where = f"{outcome.document['sips']} SIPs, {outcome.document['topology']}"
-        return drawing(trace, f"{row['algorithm']}: {row['collective']} of {row['bytes']} B a rank, {where}", "0")
+        return drawing(trace, f"{row['algorithm']}: {row['collective']} of {row['bytes']} B per rank, {where}", "0")
 
 
 def main() -> int:

@@ -190,19 +190,19 @@ SAYS = (
     ("hung", re.compile(r"rank (?P<rank>\d+) .*has made no progress .*; its process computes"), ("hang", "mute")),
     ("hung", re.compile(r"rank (?P<rank>\d+) .*has made no progress .*; its process is stopped"), ("stop",)),
     ("hung", re.compile(r"rank (?P<rank>\d+) .*has made no progress"), ("stop", "hang", "mute", "slow")),
-    ("hung", re.compile(r"rank (?P<rank>\d+) .*has not answered at the end"), ("stop", "hang", "mute", "slow")),
+    ("hung", re.compile(r"rank (?P<rank>\d+) .*has sent no result for"), ("stop", "hang", "mute", "slow")),
     ("peer_lost", re.compile(r"rank (?P<rank>\d+) .*is lost: its connection to the broker"), ("stop",)),
     ("killed", re.compile(r"rank (?P<rank>\d+) .*was killed by SIGKILL"), ("kill",)),
     ("exit", re.compile(r"rank (?P<rank>\d+) .*ended with exit code"), ("exit",)),
     ("broker", re.compile(r"the broker \(pid \d+\) was killed by SIGKILL"), ("broker",)),
     ("agent", re.compile(r"the agent on (?P<host>\w+) "), ("agent",)),
-    ("agent", re.compile(r"(?P<host>\w+): no agent: "), ("agent",)),
+    ("agent", re.compile(r"(?P<host>\w+): no agent has started: "), ("agent",)),
 )
-"""Each failure of processes as it is told, and the faults that explain it."""
+"""Failures of processes: kind, pattern of the launcher's line, and the faults that explain the failure."""
 
 
-def told(line: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The failure that a line of the launcher tells, the rank or host, and which faults explain it; None for none."""
+def failure_in(line: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """Return the failure in a launcher's line, its rank or host, and the faults that explain it; else None."""
     found = LINE.fullmatch(line)
     for kind, pattern, causes in SAYS if found else ():
         match = pattern.match(found["text"])
@@ -222,7 +222,7 @@ def unexplained(err: str, faults: tuple[str, ...]) -> list[str]:
         head = line.removeprefix("ahbm-launch: ").partition(": ")[0]
         if "; started again (" not in line and not (line.startswith("ahbm-launch: ") and head in ERROR_KINDS):
             continue
-        found = told(line)
+        found = failure_in(line)
         if found is None or not any(_explains(spec, found[1], found[2]) for spec in known):
             wrong.append(line)
     return wrong

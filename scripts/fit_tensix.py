@@ -55,7 +55,7 @@ def spent(found: Fit, started_s: float) -> str:
 
 
 def held_out(chosen: argparse.Namespace, names: list[str], rows: list[Published], runner: Runner) -> dict[str, Any]:
-    """Judge all folds, and tell of each when it is."""
+    """Judge all folds, and print the result of each fold as soon as it is known."""
     started_s, found = time.monotonic(), list[Fold]()
     for number, fold in enumerate(hold_out(names, rows, chosen.holdout, runner, chosen.probes, chosen.sweeps), 1):
         found.append(fold)
@@ -112,9 +112,9 @@ def main() -> int:
         return error.exit_code
     names = [name for name in STARTS if name.split(":")[0] in chosen.chip]
     with Runner(chosen.jobs) as runner:
-        told = (held_out if chosen.holdout else fitted)(chosen, names, rows, runner)
+        result = (held_out if chosen.holdout else fitted)(chosen, names, rows, runner)
     if chosen.json:
-        chosen.json.write_text(json.dumps(told, indent=1) + "\n")
+        chosen.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -231,7 +231,7 @@ class Matrix:
         if not run.json.exists():
             return f"no result file, exit code {code}: {err}"
         cell.joining += not json.loads(run.json.read_text())["wall_s"]["startup"]
-        # Of an agent the launcher knows only what ssh, or its stand-in, tells.
+        # Of an agent the launcher knows only what ssh, or its stand-in, reports.
         named = SAYS[cell.victim] in said and ("SIGKILL" in said or cell.victim == "agent")
         return "" if code == 4 and named else f"exit code {code}: {err}"
 

@@ -150,7 +150,7 @@ class InProcess:
         raise ForcedStop
 
     def _refuse_to_end(self, call: str) -> NoReturn:
-        """Let the run fail, since user code tries to end this process, in which all ranks run."""
+        """Let the run fail, since user code tried to end this process, which runs all ranks."""
         member, frame = self.members[self._current], sys._getframe()
         place = code_place(frame)
         at = f" at {shown(place.file, place.line, self._folder)}" if place.file else ""

@@ -21,7 +21,7 @@ from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import HINT, Folder, Unsafe
 
-WHY = "--engine manual"
+FLAG = "--engine manual"
 TICKETS = "AHBM_TICKETS"
 
 
@@ -30,10 +30,10 @@ def run_manually(run: Run, signals: StopSignals) -> Outcome:
     """SIPs that are started by hand, with tickets in the folder AHBM_TICKETS (see ahbm-broker)."""
     path = os.environ.get(TICKETS)
     if not path:
-        raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
+        raise ConfigError(f"{FLAG} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
     options = run.options
     if options.mail != "zmq" or options.max_restarts or options.hosts:
-        raise ConfigError(f"{WHY}: SIPs are started by hand; leave --mail, --max-restarts and --hosts out")
+        raise ConfigError(f"{FLAG}: SIPs are started by hand; leave --mail, --max-restarts and --hosts out")
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -51,7 +51,7 @@ class ManualHosts(HostPool):
     can_signal = False
 
     def __init__(self, run: Run, folder: Path) -> None:
-        # The broker listens before tickets are written and answers each SIP at once, so a SIP need not wait an hour.
+        # The broker listens before the tickets are written, and answers each SIP at once: a short timeout is enough.
         self._answer_s = min(run.options.join_timeout_s, JOIN_TIMEOUT_S)
         self.keys = JobKeys.fresh(run.plan.system.n_sips)
         self.broker_endpoint = tcp(launcher_address([], run.options.bind or ""))
@@ -82,7 +82,7 @@ class ManualHosts(HostPool):
         joined = sorted(self._missing - set(ranks))
         self._missing &= set(ranks)
         if joined and self._missing:
-            log(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
+            log(f"joined ranks: {_list(joined)}; missing ranks: {_list(sorted(self._missing))}")
 
     def close(self, well: bool) -> list[Fact]:
         """Remove the tickets."""

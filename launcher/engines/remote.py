@@ -12,7 +12,7 @@ from launcher.hosts.pool import LocalHost
 from launcher.hosts.run_loop import run_processes
 from launcher.hosts.starters import BOOTSTRAP, StartPlan, agent_command, program, specs_of
 from launcher.options import ENGINES
-from launcher.processes.entry import MOST_DIGITS
+from launcher.processes.entry import MAX_DIGITS
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import HostSpec
 from launcher.supervise.run import Run
@@ -41,7 +41,7 @@ def which(environ: Mapping[str, str], has_hosts: bool) -> str:
     size = next((environ[name] for name in SIZES if name in environ), None)
     if size is not None and size != "1":
         what = f"--engine auto: mpiexec has started {size} launchers"
-        raise ConfigError(f"{what}; start one, outside mpiexec, with --engine mpi and --hosts")
+        raise ConfigError(f"{what}; start one launcher, outside mpiexec, with --engine mpi and --hosts")
     if size is not None and has_hosts:
         return "mpi"
     return "ssh" if has_hosts else "local"
@@ -105,7 +105,7 @@ def _mpi_plan(run: Run) -> StartPlan:
 
 def _check_shared(shared: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts share")
+        raise ConfigError(f"{SHARED}={shared}: no such folder; name a folder that all hosts share")
     try:
         Folder(folder).close()
     except Unsafe as error:
@@ -129,7 +129,7 @@ def _is_open_mpi(mpiexec: str) -> bool:
         return False
     first = next(iter(output.splitlines()), "nothing")
     raise ConfigError(
-        f"{MPI_FLAG}: {mpiexec} is neither of Open MPI nor of MPICH: it prints {first!r}; set AHBM_MPIEXEC to one"
+        f"{MPI_FLAG}: {mpiexec} belongs to neither Open MPI nor MPICH: output {first!r}; set AHBM_MPIEXEC"
     )
 
 
@@ -154,7 +154,7 @@ def _slurm_plan(run: Run) -> StartPlan:
     """
     srun, hosts = program("srun", SLURM_FLAG), run.options.hosts
     specs = specs_of(hosts, SLURM_FLAG) if hosts else of_the_allocation(os.environ)
-    # With a budget for restarts the loss of one host must not end the others.
+    # If restarts are allowed, the loss of one host must not end the other hosts.
     kill_all = run.options.max_restarts == 0
     name = f"ahbm-{Path(run.scratch_dir).name}"
     argv = [srun, f"-K{int(kill_all)}", "--wait=0", "-O", "-N", str(len(specs)), "-n", str(len(specs))]
@@ -195,7 +195,7 @@ def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
             f"{SLURM_FLAG} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2"
         )
     count = next((environ[name] for name in NODES if name in environ), "")
-    if not (count.isascii() and count.isdigit()) or len(count) > MOST_DIGITS or not 1 <= int(count) <= MAX_RANK + 1:
+    if not (count.isascii() and count.isdigit()) or len(count) > MAX_DIGITS or not 1 <= int(count) <= MAX_RANK + 1:
         raise ConfigError(f"{SLURM_FLAG}: neither {' nor '.join(NODES)} is a valid number of nodes; give --hosts")
     return [HostSpec(f"node {number}", is_named=False) for number in range(int(count))]
 

@@ -1,6 +1,6 @@
 """Command ``ahbm-agent``: starts SIPs on another host for the launcher; one process per host.
 
-The agent forks a server for processes, connects to the launcher, and then only relays: commands to the server; events,
+The agent forks a fork server, connects to the launcher, and then only relays: commands to the server; events,
 logs and heartbeats to the launcher. When the launcher exits, the connection is closed, or the standard input that
 carried the bootstrap ends, the agent ends all its processes and exits.
 """
@@ -63,7 +63,7 @@ class AgentArtifacts:
         self._read: dict[int, int] = {}
 
     def logs(self) -> Iterator[Log]:
-        """Yield new output of the logs."""
+        """Yield the output that SIP processes have written to their logs since the last call."""
         for path in sorted(self._folder.glob("sip-*.log")):
             rank = int(path.stem.removeprefix("sip-"))
             with reader(path) as log:
@@ -87,12 +87,12 @@ class AgentArtifacts:
         try:
             file = reader(path)
         except Unsafe as error:
-            print(f"ahbm-agent: {name!r} stays on its host: it {error.strerror}", file=sys.stderr)
+            print(f"ahbm-agent: file {name!r} is not sent to the launcher: the file {error.strerror}", file=sys.stderr)
             return
         with file:
             if not is_artifact(name):
-                why = "its name is too long, has too many folders, or is no text"
-                print(f"ahbm-agent: {name!r} stays on its host: {why}", file=sys.stderr)
+                reason = "the name is too long, contains too many folders, or is not text"
+                print(f"ahbm-agent: file {name!r} is not sent to the launcher: {reason}", file=sys.stderr)
                 return
             piece = file.read(PIECE_BYTES)
             yield File(name, piece)
@@ -128,10 +128,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"ahbm-agent: {error}", file=sys.stderr)
         return error.exit_code
     agent = _Agent(bootstrap, rank, address, watch_stdin=arguments.stdin)
-    why = agent.serve()
-    if why:
-        print(f"ahbm-agent: {why}", file=sys.stderr)
-    return EXIT_LOST if why else 0
+    reason = agent.serve()
+    if reason:
+        print(f"ahbm-agent: {reason}", file=sys.stderr)
+    return EXIT_LOST if reason else 0
 
 
 class _Agent:
@@ -149,7 +149,7 @@ class _Agent:
         name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
         key = keys.launcher if keys else None
         self._socket: ClientSocket = self._sockets.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
-        # Without the domain, so that it is a valid ``Name``.
+        # Without the domain, so that the host name is a valid ``Name``.
         self._name = socket.gethostname().partition(".")[0] or "host"
         self._send(Hello(rank, self._name, os.getpid(), VERSION, address, self._folder))
         self._finish_by_s: float | None = None
@@ -158,17 +158,17 @@ class _Agent:
 
     def serve(self) -> str:
         """Serve until the run ends; return why the agent ended, or "" after ``Finish``."""
-        why = ""
+        reason = ""
         poller = zmq.Poller()
         for source in (self._socket.socket, self._socket.monitor, self._server.fileno()):
             poller.register(source, zmq.POLLIN)
         if self._watch_stdin:
             poller.register(0, zmq.POLLIN)
-        while not why and not self._is_over():
+        while not reason and not self._is_over():
             ready = dict(poller.poll(int(HEARTBEAT_S * 1000)))
-            why = self._turn(0 in ready)
-        self._end(why)
-        return why
+            reason = self._turn(0 in ready)
+        self._end(reason)
+        return reason
 
     def _is_over(self) -> bool:
         """Whether ``Finish`` has arrived, and all processes have exited or the grace time has passed."""
@@ -232,7 +232,7 @@ class _Agent:
             self._send(ProcessStates({rank: state for rank, state in found.items() if state is not None}))
         self._heartbeats += 1
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         # The server exits last and removes the folder, even if this process is killed now.
         is_well = self._end_processes()
         if self._finish_by_s is not None:
@@ -240,7 +240,7 @@ class _Agent:
                 self._send(log)
             for file in self._artifacts.files():
                 self._send(file)
-        self._send(Leaving(why))
+        self._send(Leaving(reason))
         if is_well:
             self._server.abandon()
         else:
@@ -258,7 +258,7 @@ class _Agent:
         return not self._pids and not self._server.gone
 
     def _send(self, message: FromAgent) -> None:
-        # Fails if the connection is lost, which the next turn detects.
+        # The send fails if the connection is lost; the next turn detects the loss.
         self._socket.send(encode(message))
 
 
@@ -292,10 +292,10 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--stdin", action="store_true", help="read the bootstrap, one line; exit at end of file")
+    source.add_argument("--stdin", action="store_true", help="read the bootstrap, one line; exit when the input ends")
     source.add_argument("--bootstrap", metavar="FILE", help="read the bootstrap from a private file")
     parser.add_argument(
-        "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (detected)"
+        "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (default: detected)"
     )
     return parser
 

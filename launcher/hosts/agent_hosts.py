@@ -47,7 +47,7 @@ from sipsim.core.files import APPEND, open_file
 
 FINISH_S = 1.0
 """Time for the processes of a successful run to exit by themselves."""
-LEFT_S = 5.0
+LEAVE_S = 5.0
 """Time for agents to exit after ``Finish``, counted again from each message that arrives."""
 
 
@@ -72,9 +72,9 @@ class AgentHosts(HostPool):
         self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(plan.rank_names))
         self._next_beat_s = 0.0
         self._warnings = ConnectionWarnings("ahbm-launch")
-        self._starter.begin(self._boot)
+        self._starter.begin(self._bootstrap_text)
 
-    def _boot(self, node_rank: int | None) -> str:
+    def _bootstrap_text(self, node_rank: int | None) -> str:
         assert self.keys is not None
         hosts = range(len(self.specs)) if node_rank is None else (node_rank,)
         return Bootstrap(
@@ -141,14 +141,14 @@ class AgentHosts(HostPool):
         """Send ``Finish`` to all agents, receive logs and files until the agents leave, and end the starter."""
         found: list[Fact] = []
         if well:
-            self._registry.extend_silence(LEFT_S)
+            self._registry.extend_silence(LEAVE_S)
         finishing = [host for host, slot in enumerate(self._registry.slots) if slot.is_up]
         for host in finishing:
             self._send_to(host, Finish(FINISH_S if well else 0.0))
-        until_s = time.monotonic() + LEFT_S
+        until_s = time.monotonic() + LEAVE_S
         while any(self._registry.slots[host].is_up for host in finishing) and time.monotonic() < until_s:
             if self._listening.socket.poll(100):
-                until_s = time.monotonic() + LEFT_S
+                until_s = time.monotonic() + LEAVE_S
             now_s = time.monotonic()
             found += self._receive_all(now_s)
             self._probe(now_s)
@@ -178,7 +178,7 @@ class AgentHosts(HostPool):
                 return self._hello(name, member, message, now_s)
             host = self._registry.host_of(name)
             if host is None:
-                # From a lost host, or from a replaced agent.
+                # The host of this agent is lost, or another agent has replaced this agent.
                 self._send(name, Finish(0.0))
                 return []
             return self._from(host, message, now_s)
@@ -186,7 +186,7 @@ class AgentHosts(HostPool):
             # The sender has a key of this run; an agent that was not admitted has no host to lose.
             host = self._registry.host_of(name)
             if host is not None:
-                self._registry.slots[host].leave(f"it has sent a malformed message: {error}")
+                self._registry.slots[host].leave(f"the agent has sent a malformed message: {error}")
                 self._send(name, Finish(0.0))
             return []
 
@@ -195,9 +195,9 @@ class AgentHosts(HostPool):
         if isinstance(host, RejectedAgent):
             self._send(name, Finish(0.0))
             if host.host is None:
-                log(f"{host.why}; it was rejected")
+                log(f"{host.reason}; the launcher rejected this agent")
                 return []
-            return [HostGone(host.host, "agent_failed", host.why)]
+            return [HostGone(host.host, "agent_failed", host.reason)]
         ticket = Ticket.of(self._run.plan, self._run.job)
         self._send_to(host, SetUp(ticket.text()))
         return []
@@ -235,7 +235,7 @@ class AgentHosts(HostPool):
                 file.write(data)
         except OSError as error:
             hint = "make room there, or set TMPDIR to another folder"
-            self.trouble = f"{path}: data from other hosts cannot be stored: {error.strerror}; {hint}"
+            self.trouble = f"{path}: the launcher cannot store data from other hosts: {error.strerror}; {hint}"
 
     # --- to agents ---
 
@@ -260,13 +260,13 @@ class AgentHosts(HostPool):
 
 
 def run_on_agents(run: Run, signals: StopSignals, plan: StartPlan) -> Outcome:
-    """Execute a run on the hosts of ``plan``.
+    """Execute a run on the hosts of ``plan``, and return the outcome.
 
     Raises:
         ConfigError: if the kind of mail works on one host only, or the hosts have too few slots.
     """
     if run.options.mail != "zmq":
-        raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")
+        raise ConfigError(f"--mail {run.options.mail} works on one host only; leave --mail out, or use --engine local")
     try:
         place_blockwise(run.plan.system.n_sips, [spec.slots for spec in plan.specs])
     except ValueError as error:

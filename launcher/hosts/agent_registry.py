@@ -26,7 +26,7 @@ LONGEST_GAP_S = 0.7
 
 @dataclass
 class AgentSlot:
-    """Agent of a host. ``routing_id``: ZeroMQ's name of the connection; None while no agent is connected."""
+    """Agent of a host. ``routing_id``: ZeroMQ's name of the connection; None if no agent is connected."""
 
     name: str
     routing_id: bytes | None = None
@@ -34,8 +34,8 @@ class AgentSlot:
     address: str = ""
     folder: str = ""
     last_seen_s: float = 0.0
-    left: str | None = None
-    cut_s: float | None = None
+    leave_reason: str | None = None
+    closed_s: float | None = None
     starter_output: str = ""
     is_reachable: bool = True
     is_lost: bool = False
@@ -45,27 +45,27 @@ class AgentSlot:
         """Whether messages can be sent to the agent."""
         return self.routing_id is not None
 
-    def leave(self, why: str) -> None:
+    def leave(self, reason: str) -> None:
         """Record that the agent has left, and why."""
-        self.routing_id, self.left = None, why
+        self.routing_id, self.leave_reason = None, reason
 
     def connection_closed(self, now_s: float) -> None:
         """Record when the agent's connection was closed."""
-        if self.cut_s is None:
-            self.cut_s = now_s
+        if self.closed_s is None:
+            self.closed_s = now_s
 
 
 class RejectedAgent(NamedTuple):
-    """Rejection of an agent. ``host``: the host that has no agent as a result; None if no host lacks one."""
+    """Rejection of an agent. ``host``: index of the host that now lacks an agent; None if no host lacks an agent."""
 
     host: int | None
-    why: str
+    reason: str
 
 
 class AgentRegistry:
-    """Registry of a run's agents. ``silence_s``: seconds after which a silent host is lost; None if never.
+    """Registry of a run's agents. ``silence_s``: seconds after which a silent host is lost; None if silence is allowed.
 
-    ``by_name``: match agents by host name, since the cluster may number hosts in another order.
+    ``by_name``: whether agents are matched by host name, since the cluster may number hosts in another order.
     """
 
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
@@ -91,21 +91,21 @@ class AgentRegistry:
         return {name: each for name, each in silent_s.items() if each > fresh_s}
 
     def admit(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
-        """Return the host of the agent that sent ``hello``, or a rejection. ``member``: node rank of the key."""
+        """Return the host of the agent that sent ``hello``, or a rejection. ``member``: node rank of its key."""
         number = hello.node_rank
         if number >= len(self.slots):
-            return RejectedAgent(None, f"an agent on {hello.name} claims to be node {number} of {len(self.slots)}")
+            return RejectedAgent(None, f"an agent on {hello.name} has node rank {number}, not below {len(self.slots)}")
         host = self._names.index(hello.name) if self._names.count(hello.name) == 1 else number
         slot = self.slots[host]
         if member is not None and member != str(number):
-            why = f"{slot.name}: an agent with the key of node {member} claims to be node {number}"
-            return RejectedAgent(None, why)
+            reason = f"{slot.name}: an agent with the key of node rank {member} reports node rank {number}"
+            return RejectedAgent(None, reason)
         if slot.is_up or slot.is_lost:
-            why = f"{slot.name}: a second agent claims to be node {number} (pid {hello.pid} on {hello.name})"
-            return RejectedAgent(None, why)
+            reason = f"{slot.name}: a second agent reports node rank {number} (pid {hello.pid} on {hello.name})"
+            return RejectedAgent(None, reason)
         if hello.version != VERSION:
-            why = f"{slot.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
-            return RejectedAgent(host, why)
+            reason = f"{slot.name}: the agent has version {hello.version}, the launcher {VERSION}; install one version"
+            return RejectedAgent(host, reason)
         name = slot.name if self._specs[host].is_named else hello.name
         self.slots[host] = AgentSlot(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host
@@ -114,13 +114,13 @@ class AgentRegistry:
         """Clear the slot of a host on which another agent is being started."""
         self.slots[host] = AgentSlot(self.slots[host].name)
 
-    def starter_ended(self, host: int | None, why: str, now_s: float, silent: bool = False) -> None:
-        """Record that the process that started the agent of ``host`` (None: all agents) has exited.
+    def starter_ended(self, host: int | None, reason: str, now_s: float, silent: bool = False) -> None:
+        """Record that the process that started the agent of ``host``, or all agents if None, has exited.
 
         ``silent``: the process exited without output, so another attempt may succeed.
         """
         for slot in self.slots if host is None else [self.slots[host]]:
-            slot.starter_output = why or "it has ended"
+            slot.starter_output = reason or "the process that starts the agent has ended"
             slot.is_reachable = silent
             if slot.is_up:
                 slot.connection_closed(now_s)
@@ -142,31 +142,31 @@ class AgentRegistry:
             return None
         agent = f"the agent on {slot.name}" + (f" (pid {slot.pid})" if slot.pid else "")
         if not slot.is_up:
-            if slot.left is not None:
-                return self._mark_lost(host, slot, "agent_failed", f"{agent} has left: {slot.left}", can_revive)
+            if slot.leave_reason is not None:
+                return self._mark_lost(host, slot, "agent_failed", f"{agent} has left: {slot.leave_reason}", can_revive)
             if slot.starter_output and not slot.pid:
                 return self._mark_lost(
                     host,
                     slot,
                     "agent_failed",
-                    f"{slot.name}: no agent: {slot.starter_output}",
+                    f"{slot.name}: no agent has started: {slot.starter_output}",
                     can_revive and slot.is_reachable,
                 )
             return None
         silent_s = now_s - slot.last_seen_s
-        if slot.cut_s is None:
+        if slot.closed_s is None:
             if self._silence_s is None or silent_s < self._silence_s + LATER_S:
                 return None
-            why = f"host {slot.name} is lost: its agent (pid {slot.pid}) has been silent for {silent_s:.1f} s"
-            return self._mark_lost(host, slot, "host_lost", why, False)
-        if slot.cut_s - slot.last_seen_s > FRESH * (self._silence_s or SILENCE_S):
-            why = f"host {slot.name} is lost: the connection to its agent (pid {slot.pid}) has ended"
-            return self._mark_lost(host, slot, "host_lost", why, False)
-        if not slot.starter_output and now_s - slot.cut_s < STARTER_OUTPUT_S:
+            reason = f"host {slot.name} is lost: the agent (pid {slot.pid}) has been silent for {silent_s:.1f} s"
+            return self._mark_lost(host, slot, "host_lost", reason, False)
+        if slot.closed_s - slot.last_seen_s > FRESH * (self._silence_s or SILENCE_S):
+            reason = f"host {slot.name} is lost: the connection to its agent (pid {slot.pid}) has ended"
+            return self._mark_lost(host, slot, "host_lost", reason, False)
+        if not slot.starter_output and now_s - slot.closed_s < STARTER_OUTPUT_S:
             return None
         output = f": {slot.starter_output}" if slot.starter_output else ""
         return self._mark_lost(host, slot, "agent_failed", f"{agent} has ended{output}", can_revive)
 
-    def _mark_lost(self, host: int, slot: AgentSlot, kind: str, why: str, can_revive: bool) -> Fact:
+    def _mark_lost(self, host: int, slot: AgentSlot, kind: str, reason: str, can_revive: bool) -> Fact:
         slot.routing_id, slot.is_lost = None, True
-        return HostGone(host, kind, why, can_revive)
+        return HostGone(host, kind, reason, can_revive)

@@ -35,7 +35,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def __post_init__(self) -> None:
         if self.keys and len(self.keys) != (self.n_hosts if self.node_rank is None else 1):
-            raise ValueError(f"{len(self.keys)} keys for {self.n_hosts} hosts")
+            raise ValueError(f"the bootstrap has {len(self.keys)} keys for {self.n_hosts} hosts")
 
     def text(self) -> str:
         """Return the bootstrap as one line of JSON."""
@@ -51,7 +51,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return of_this_version(text, Bootstrap, where, "contains no bootstrap")
 
     def keys_of(self, node_rank: int) -> AgentKeys | None:
-        """Return the keys of the agent of that host; None if the run has no keys."""
+        """Return the keys of the agent with this node rank; None if the run has no keys."""
         if not self.keys:
             return None
         return self.keys[0] if self.node_rank is not None else self.keys[node_rank]
@@ -94,9 +94,9 @@ def sip_address(launcher: str, bind: str = "") -> str:
     try:
         address = bind or address_towards(launcher_host)
     except OSError as error:
-        raise ConfigError(f"no route to the launcher at {launcher_host}: {error}; give --bind") from None
+        raise ConfigError(f"no route to the launcher at {launcher_host}: {error}; give --bind ADDR") from None
     if is_loopback(tcp(address)) and not is_loopback(launcher):
-        raise ConfigError(f"{address} resolves to a loopback address; give --bind with one that other hosts can reach")
+        raise ConfigError(f"{address} is a loopback address; give --bind an address that other hosts can reach")
     return address
 
 
@@ -116,9 +116,9 @@ def launcher_address(hosts: list[str], bind: str = "") -> str:
     if len(far) == 1 or (far and found):
         return far[0]
     if far:
-        raise ConfigError(f"this machine has several addresses; give --bind with one of {', '.join(far)}")
+        raise ConfigError(f"this machine has several addresses; give --bind one of {', '.join(far)}")
     what = f"{socket.gethostname()} resolves to a loopback address" if found else "this machine has no address"
-    raise ConfigError(f"{what}; give --bind with one that all hosts can reach")
+    raise ConfigError(f"{what}; give --bind an address that all hosts can reach")
 
 
 def interface_addresses() -> list[str]:

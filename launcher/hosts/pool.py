@@ -18,7 +18,7 @@ class HostPool:
     ``specs``: the hosts, by node rank. ``broker_endpoint``: address where the broker listens. ``keys``: the run's keys;
     None if only processes of this user can connect. ``shared_cpu_seed``: seed by which SIPs and the broker choose a
     common processor; None if SIPs run on other hosts. ``is_local``: whether SIPs run on this host. ``can_signal``:
-    whether signals reach SIPs. ``trouble``: a line about data from other hosts that could not be stored; else "".
+    whether signals reach SIPs. ``trouble``: message about data from other hosts that could not be stored; else empty.
     """
 
     specs: Sequence[HostSpec] = (HostSpec(),)
@@ -32,7 +32,7 @@ class HostPool:
 
     @property
     def process_states(self) -> Mapping[int | None, ProcessState]:
-        """The last reported state of each process on another host, by rank (None: the broker)."""
+        """The last reported state of each process on another host, by rank; the key None is the broker."""
         return {}
 
     @property
@@ -75,7 +75,7 @@ class HostPool:
     def close(self, well: bool) -> list[Fact]:
         """End all processes on all hosts, wait for a limited time, and return the last facts.
 
-        ``well``: whether the run was successful, so that processes get time to exit by themselves first.
+        ``well``: whether the run was successful; if so, processes first get time to exit by themselves.
         """
         return []
 

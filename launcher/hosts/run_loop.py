@@ -61,7 +61,7 @@ from launcher.supervise.facts import (
 )
 from launcher.supervise.fault_injector import FaultInjector
 from launcher.supervise.logs import Logs
-from launcher.supervise.positions import CANNOT_ASK, NO_ANSWER, Answers, PositionRequests, positions_of
+from launcher.supervise.positions import CANNOT_REPORT, NO_ANSWER, Answers, PositionRequests, positions_of
 from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import Watchdog, log
@@ -78,7 +78,7 @@ RETRY_S = 0.001
 
 
 def run_processes(run: Run, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
-    """Execute a run on the hosts of ``make_pool``."""
+    """Execute a run on the hosts that ``make_pool`` creates, and return the outcome."""
     # The fork server starts first, before any socket, thread or other process exists.
     server = ForkServer(SimProcessEntry(run.plan, run.job), run.scratch_dir)
     try:
@@ -128,8 +128,8 @@ class _Loop:
                     cleanup.callback(self._mail.close)
                 cleanup.callback(self._fault_injector.close)
                 cleanup.callback(self._close_server)
-                last = self._pool.close(well=self.outcome.finished and self.outcome.error is None)
-                for fact in last:
+                last_facts = self._pool.close(well=self.outcome.finished and self.outcome.error is None)
+                for fact in last_facts:
                     self._note_left(fact)
         self._logs.forward(to_the_end=True)
         self._watchdog.close()
@@ -151,7 +151,7 @@ class _Loop:
             self._note_left(ProcessEvent(LAUNCHER_HOST, event))
 
     def _note_left(self, fact: Fact) -> bool:
-        """Add a notice if ``fact`` is a ``ProcessesLeft`` event: user code left processes running; return whether."""
+        """Return whether ``fact`` reports that user code left processes running; if so, add a notice to the outcome."""
         if not isinstance(fact, ProcessEvent) or not isinstance(fact.event, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
@@ -173,7 +173,7 @@ class _Loop:
             self._connect_to_broker(endpoint)
 
     def _connect_to_broker(self, endpoint: str) -> None:
-        """Connect to the broker at its endpoint: a path, known from the start, or a TCP port that it has reported."""
+        """Connect to the broker at its endpoint: a known path, or a TCP port that the broker has reported."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
         self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._options.silence_s))
@@ -341,8 +341,8 @@ class _Loop:
             self._positions.add(ranks, on_answers, time.monotonic())
 
     def _request_hung_position(self, rank: int) -> None:
-        why = "" if self._pool.can_signal else CANNOT_ASK
-        self._request_positions([rank], lambda answers: self._handle(Position(rank, answers.get(rank), why)))
+        reason = "" if self._pool.can_signal else CANNOT_REPORT
+        self._request_positions([rank], lambda answers: self._handle(Position(rank, answers.get(rank), reason)))
 
     def _note_position(self, answer: ProcessMessage) -> None:
         rank = answer.rank
@@ -351,8 +351,8 @@ class _Loop:
             self._positions.note(rank, answer.text)
 
     def _positions_of(self, ranks: list[int], answers: Answers) -> Positions:
-        why = NO_ANSWER if self._pool.can_signal else CANNOT_ASK
-        return positions_of(ranks, answers, self._watchdog.rank_states(), why, self._folder)
+        reason = NO_ANSWER if self._pool.can_signal else CANNOT_REPORT
+        return positions_of(ranks, answers, self._watchdog.rank_states(), reason, self._folder)
 
     def _print_positions(self, answers: Answers) -> None:
         ranks = sorted({*self._running_ranks(), *answers})

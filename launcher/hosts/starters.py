@@ -32,7 +32,7 @@ JITTER_S = (0.2, 1.2)
 
 
 class StarterEnded(NamedTuple):
-    """Exit of the process that starts the agent of ``host`` (None: all agents). ``why``: its last line, or its status.
+    """Exit of the process that starts the agent of ``host``, or all agents if None. ``why``: last output or status.
 
     ``silent``: the process exited without output, so it was killed, and the host may be reachable.
     """
@@ -70,8 +70,8 @@ def agent_command(*flags: str) -> str:
     return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {local}; else exec ahbm-agent {arguments}; fi"
 
 
-def program(name: str, why: str, setting: str = "") -> str:
-    """Return the path of program ``name``, which ``why`` needs; environment variable ``setting`` may replace the name.
+def program(name: str, flag: str, setting: str = "") -> str:
+    """Return the path of program ``name``, which ``flag`` needs; environment variable ``setting`` may replace the name.
 
     Raises:
         ConfigError: if the program is missing.
@@ -80,19 +80,19 @@ def program(name: str, why: str, setting: str = "") -> str:
     found = shutil.which(wanted)
     if found is None:
         hint = f", or set {setting}" if setting else ""
-        what = f"{why} needs {wanted}, which is not on PATH"
+        what = f"{flag} needs {wanted}, which is not on PATH"
         raise ConfigError(f"{what}; install it{hint}, or choose another --engine")
     return found
 
 
-def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
-    """Return the hosts of ``--hosts``.
+def specs_of(hosts: Hosts, flag: str) -> list[HostSpec]:
+    """Return the hosts of ``--hosts``, which ``flag`` needs.
 
     Raises:
         ConfigError: if ``--hosts`` was not given.
     """
     if not hosts:
-        raise ConfigError(f"{why} needs --hosts, such as --hosts a:2,b:2")
+        raise ConfigError(f"{flag} needs --hosts, such as --hosts a:2,b:2")
     return [HostSpec(name, slots) for name, slots in hosts]
 
 
@@ -128,7 +128,7 @@ class StarterProcess:
         if lines:
             return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()
-        return StarterEnded(host, f"the process that started it {describe_exit(status or 0)}", silent=True)
+        return StarterEnded(host, f"the process that starts the agent {describe_exit(status or 0)}", silent=True)
 
     def signal(self, signum: int) -> None:
         """Send a signal to the process group if the process still runs."""
@@ -184,14 +184,14 @@ class Starter:
                 write_private(path, boot(None))
             except OSError as error:
                 named = path if self.plan.for_all else f"{BOOTSTRAP}={path}"
-                raise ConfigError(f"{named}: cannot be written: {error.strerror}") from None
+                raise ConfigError(f"{named}: cannot be written: {error.strerror}; name a writable file") from None
         if self.plan.for_all:
             self._start(None, self.plan.for_all)
         elif self.can_revive:
             for host in range(len(self.plan.specs)):
                 self.revive(host)
         else:
-            log(f"agents may start: their bootstrap is {path}")
+            log(f"the launcher has written the bootstrap of the agents to {path}; agents can start now")
 
     def revive(self, host: int) -> None:
         """Start another agent on a host."""
@@ -233,10 +233,10 @@ def end_all(running: Sequence[StarterProcess], before_kill: Callable[[], None] =
         each.close_stdin()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):
         until_s = time.monotonic() + grace_s
-        left = [each for each in running if not each.wait(until_s)]
-        if left and signum == signal.SIGKILL:
+        remaining = [each for each in running if not each.wait(until_s)]
+        if remaining and signum == signal.SIGKILL:
             before_kill()
-        for each in left:
+        for each in remaining:
             each.signal(signum)
     for each in running:
         each.process.wait()

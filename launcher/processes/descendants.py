@@ -19,7 +19,7 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 BY_ITSELF_S = 0.1
 """Seconds for a process to end by itself after its parent's exit, such as the reader of a pipe."""
 AFTER_TERM_S = 0.5
-MOST_LISTED = 8
+MAX_LISTED = 8
 AFTER_KILL_S = 2.0
 """Time for killed processes to exit; the kernel needs less, unless a process waits for a broken disk."""
 
@@ -75,10 +75,10 @@ def end_all(find: Callable[[], list[int]]) -> list[int]:
     _signal(signalled, signal.SIGTERM)
     _await_ends(signalled, AFTER_TERM_S if signalled else 0.0)
     until_s = time.monotonic() + AFTER_KILL_S
-    while (left := find()) and time.monotonic() < until_s:
-        signalled += [pid for pid in left if pid not in signalled]
-        _signal(left, signal.SIGKILL)
-        _await_ends(left, AFTER_KILL_S)
+    while (remaining := find()) and time.monotonic() < until_s:
+        signalled += [pid for pid in remaining if pid not in signalled]
+        _signal(remaining, signal.SIGKILL)
+        _await_ends(remaining, AFTER_KILL_S)
     return signalled
 
 
@@ -93,23 +93,23 @@ def own_children_ended(report: Callable[[list[int]], None]) -> Iterator[None]:
 
     The helpers of ``multiprocessing``, which live as long as this process, are left running.
     """
-    me, older = os.getpid(), set(own_children())
+    this_pid, older_children = os.getpid(), set(own_children())
     before = adopt_orphans()
     try:
         yield
     finally:
-        if os.getpid() == me:
-            left = end_all(lambda: running(with_descendants({*own_children()} - older - _helpers())))
+        if os.getpid() == this_pid:
+            left = end_all(lambda: running(with_descendants({*own_children()} - older_children - _helpers())))
             adopt_orphans(before)
             if left:
                 report(left)
 
 
 def left_line(by: str, pids: list[int]) -> str:
-    """Return the line for the user about processes ``pids``, which code of ``by`` left running and which were ended."""
-    listed = ", ".join(map(str, pids[:MOST_LISTED])) + (", ..." if len(pids) > MOST_LISTED else "")
+    """Return a message for the user: code of ``by`` left processes ``pids`` running, and these were ended."""
+    listed = ", ".join(map(str, pids[:MAX_LISTED])) + (", ..." if len(pids) > MAX_LISTED else "")
     what = f"a process (pid {listed})" if len(pids) == 1 else f"{len(pids)} processes (pids {listed})"
-    return f"{by} left {what} running: ended; code must wait for the processes that it starts"
+    return f"{by} left {what} running, ended by the launcher; code must wait for processes that it starts"
 
 
 def own_children() -> list[int]:
@@ -123,9 +123,9 @@ def _helpers() -> set[int]:
     return {number for module, helper, pid in loaded if (number := getattr(getattr(module, helper, None), pid, None))}
 
 
-def _await_ends(pids: list[int], most_s: float) -> None:
-    """Wait until all processes have exited, but at most ``most_s`` seconds."""
-    handles, until_s = [], time.monotonic() + most_s
+def _await_ends(pids: list[int], limit_s: float) -> None:
+    """Wait until all processes have exited, but at most ``limit_s`` seconds."""
+    handles, until_s = [], time.monotonic() + limit_s
     for pid in pids:
         with contextlib.suppress(OSError):
             handles.append(os.pidfd_open(pid))

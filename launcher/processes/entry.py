@@ -26,7 +26,7 @@ OWN_NODE_RANK = "AHBM_NODE_RANK"
 NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
 """Environment variables with a node rank: AHBM's, Slurm's, Open MPI's, PMI's (MPICH), a Kubernetes Indexed Job's."""
 
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 
 def rank_environment(
@@ -61,14 +61,14 @@ def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None
     if given is not None:
         found["the bootstrap"] = str(given)
     if not found:
-        known = ", ".join(names)
-        raise ConfigError(f"no node rank: none of {known} is set; set {OWN_NODE_RANK}=0 on the first host")
+        what = f"no node rank: none of {', '.join(names)} is set"
+        raise ConfigError(f"{what}; set {OWN_NODE_RANK} to 0 on the first host, 1 on the second, and so on")
     for name, text in found.items():
-        if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS or int(text) >= n_hosts:
+        if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) >= n_hosts:
             raise ConfigError(f"{name}={text}: must be a node rank from 0 to {n_hosts - 1}")
     if len({int(text) for text in found.values()}) > 1:
         what = ", ".join(f"{name}={text}" for name, text in found.items())
-        raise ConfigError(f"{what}: these disagree on the node rank; unset the wrong ones")
+        raise ConfigError(f"{what}: these disagree on the node rank; unset the wrong variables")
     return int(next(iter(found.values())))
 
 
@@ -84,7 +84,7 @@ def broker_order(
     silence_s: float | None = SILENCE_S,
     limit_ps: int | None = None,
 ) -> dict[str, Any]:
-    """Return the order that starts the broker. ``limit_ps``: limit of simulated time in ps; None: without limit."""
+    """Return the order that starts the broker. ``limit_ps``: limit of simulated time in ps, None if there is none."""
     return {
         "endpoint": endpoint,
         "shared_cpu_seed": shared_cpu_seed,

@@ -3,7 +3,7 @@
 The owner, which is the launcher or the agent of another host, forks the server after all imports and before any thread
 or socket exists. So the server's children start in milliseconds and share its memory. When the owner exits, for any
 reason, the server kills its children and removes their folder; when the server exits, the kernel kills its children.
-A process is identified by its rank (None: the broker) and an incarnation number, and runs a :class:`ProcessEntry`.
+A process is identified by its rank, or None for the broker, and its incarnation, and runs a :class:`ProcessEntry`.
 Commands and events are :class:`Message`; between hosts, agents relay the same messages.
 """
 
@@ -41,11 +41,11 @@ SignalNumber = Annotated[int, Meta(ge=0, le=64)]
 
 SendText = Callable[[str], None]
 LONGEST_REASON = 2**16
-"""The most characters of the error of a set-up, which may come from user code."""
+"""Maximum length, in characters, of the error text of a set-up; user code may raise this error."""
 LONGEST_MESSAGE = 2**20
 """Size of the receive buffer in bytes: larger than any datagram, so that no message is truncated."""
 CLOSE_S = 5.0
-"""A process that has not exited within this time is stopped, and is killed."""
+"""Seconds after which a process that has not exited, because a signal has stopped it, is killed."""
 
 
 class ProcessEntry(Protocol):
@@ -126,7 +126,7 @@ class ProcessMessage(Message, tag="message", frozen=True):
 
 
 class ProcessesLeft(Message, tag="left", frozen=True):
-    """Event: process ``pid`` (0 if unknown) has exited; the server ended the processes ``left`` that still ran."""
+    """Event: process ``pid`` (0 if unknown) has exited; the server ended ``left``, its running descendants."""
 
     rank: Rank | None
     pid: int
@@ -393,7 +393,7 @@ class _Serving:
         try:
             pid = self._children.start(rank, incarnation, lambda: self._entry.run(rank, start.order, send))
         except OSError as error:
-            self._send(NotStarted(rank, incarnation, _why(error)))
+            self._send(NotStarted(rank, incarnation, _reason(error)))
             return
         self._send(ProcessStarted(rank, incarnation, pid))
 
@@ -410,7 +410,7 @@ class _Serving:
             self._control.sendall(_framed(body))
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     hints = {
         "EAGAIN": "the limit of processes is reached; raise ulimit -u, or pids.max of the cgroup",
         "EMFILE": "raise ulimit -n",
@@ -464,8 +464,8 @@ class Children:
 
     def send_signal(self, rank: int | None, signum: int) -> None:
         """Send a signal to the living incarnation of ``rank``."""
-        for pid, (known, _) in self.living.items():
-            if known == rank:
+        for pid, (child_rank, _) in self.living.items():
+            if child_rank == rank:
                 os.kill(pid, signum)
 
     def kill_all(self) -> None:
@@ -474,7 +474,7 @@ class Children:
             os.kill(pid, signal.SIGKILL)
 
     def reap(self, wait: bool = False) -> list[ProcessesLeft | ProcessExited]:
-        """Return the exits of children since the last call, after events about processes that these left running.
+        """Return events since the last call: processes that exited children left running, then the exits.
 
         ``wait``: if true, wait until all children have exited; the caller must have killed all of them.
         """
@@ -488,11 +488,11 @@ class Children:
         left: dict[int | None, list[int]] = {}
         for pid in orphans:
             left.setdefault(owners[pid], []).append(pid)
-        reports = [ProcessesLeft(self._started[by] if by else None, by or 0, pids) for by, pids in left.items()]
+        reports = [ProcessesLeft(self._started[pid] if pid else None, pid or 0, pids) for pid, pids in left.items()]
         return [*reports, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
-        """Return running orphans of ended children; without living children, all. ``owners`` gets orphan -> child."""
+        """Return running orphans of ended children, or all if no child lives; add orphan -> child to ``owners``."""
         found: list[int] = []
         for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
             owner = self._owner_of(orphan)

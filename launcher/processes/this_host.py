@@ -56,8 +56,8 @@ def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)
-    most = max(map(len, peers.values()), default=0)
-    return FILES_OF_A_PROCESS + max(plan.system.n_sips * broker, FILES_OF_A_PEER * most * sips)
+    max_peers = max(map(len, peers.values()), default=0)
+    return FILES_OF_A_PROCESS + max(plan.system.n_sips * broker, FILES_OF_A_PEER * max_peers * sips)
 
 
 def processes_needed(n_sips: int, mail: str) -> int:
@@ -70,8 +70,8 @@ def process_limits() -> Mapping[str, int]:
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
     for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):
-            most = int((folder / "pids.max").read_text())
-            found[f"{folder}/pids.max"] = most - int((folder / "pids.current").read_text()) + 1
+            limit = int((folder / "pids.max").read_text())
+            found[f"{folder}/pids.max"] = limit - int((folder / "pids.current").read_text()) + 1
     return found
 
 
@@ -82,8 +82,8 @@ def cgroups() -> list[Path]:
             _, names, path = line.split(":", 2)
             if names in ("", "pids"):
                 top = CGROUP_ROOT / names
-                own = top / path.lstrip("/")
-                return [own, *(each for each in own.parents if each.is_relative_to(top))]
+                cgroup = top / path.lstrip("/")
+                return [cgroup, *(each for each in cgroup.parents if each.is_relative_to(top))]
     return []
 
 
@@ -102,7 +102,7 @@ def _finite(limit: int) -> int:
 
 def _check(needed: int, allowed: int, user: str, what: str, limit: str) -> None:
     if needed > allowed:
-        raise ConfigError(f"{user} need {needed} {what}, and {limit} allows {allowed}; raise it, or use fewer --sips")
+        raise ConfigError(f"{user} need {needed} {what}; raise {limit} from {allowed}, or use fewer --sips")
 
 
 _ROOT = Path("/")

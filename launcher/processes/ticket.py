@@ -94,7 +94,7 @@ def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> 
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version != VERSION:
-            raise ConfigError(f"{where} was written by version {version}, this is {VERSION}; install one version")
+            raise ConfigError(f"{where} is of version {version}, this host has {VERSION}; install one version")
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} {otherwise} of ahbm-launch: {error}") from None
@@ -118,7 +118,7 @@ def read_private(path: Path) -> str:
             if not stat.S_ISREG(found.st_mode):
                 raise ConfigError(f"{path} is no regular file; name the file that the launcher has written")
             if found.st_uid not in (os.geteuid(), ROOT):
-                raise ConfigError(f"{path} belongs to {user_name(found.st_uid)}; use one that you have written")
+                raise ConfigError(f"{path} belongs to {user_name(found.st_uid)}; use a file that belongs to you")
             mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
                 raise ConfigError(f"{path} has mode {mode:04o} and can be read by others; run: chmod 600 {path}")

@@ -11,8 +11,8 @@ from sipsim.config.load import variants
 from sipsim.config.schema import Change, Path
 from sipsim.config.yaml import shown_path
 
-MOST_SHOWN = 8
-UNREAD = "no part that ran reads it"
+MAX_SHOWN = 8
+UNREAD = "not read by this run"
 
 
 def note_effects(run: Run, outcome: Outcome) -> None:
@@ -23,12 +23,12 @@ def note_effects(run: Run, outcome: Outcome) -> None:
     changes = [each for each in reads.changes if each.path not in reads.for_readers]
     seen = {path for rank in outcome.ranks.values() for path in rank.read}
     unread = dict.fromkeys((each.path for each in changes if each.path not in seen), UNREAD)
-    why = {**unread, **_read_in_vain(run, outcome)}
-    found = list(_shown([each for each in changes if each.path in why], changes, why))
-    outcome.without_effect = [dotted(each.path) for each in changes if each.path in why]
+    reasons = {**unread, **_read_in_vain(run, outcome)}
+    found = list(_shown([each for each in changes if each.path in reasons], changes, reasons))
+    outcome.without_effect = [dotted(each.path) for each in changes if each.path in reasons]
     if found:
-        more = f", and {len(found) - MOST_SHOWN} more (--json)" if len(found) > MOST_SHOWN else ""
-        outcome.notices.append(f"no effect on this run: {', '.join(found[:MOST_SHOWN])}{more}")
+        more = f", and {len(found) - MAX_SHOWN} more (see --json)" if len(found) > MAX_SHOWN else ""
+        outcome.notices.append(f"no effect on this run: {', '.join(found[:MAX_SHOWN])}{more}")
 
 
 def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
@@ -41,22 +41,22 @@ def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
     return kind_of(plan.resolved).without_effect(plan, ran, any(of_script))
 
 
-def _shown(found: Sequence[Change], changes: Sequence[Change], why: Mapping[Path, str]) -> Iterator[str]:
+def _shown(found: Sequence[Change], changes: Sequence[Change], reasons: Mapping[Path, str]) -> Iterator[str]:
     """Yield texts for the changes in ``found``; if these include all changes of a section or variant, only one text."""
     files = {shown_path(file): name for name, file in variants().items()}
     for name in dict.fromkeys(files[each.origin] for each in changes if each.origin in files):
-        if all(each.path in why for each in changes if files.get(each.origin) == name):
+        if all(each.path in reasons for each in changes if files.get(each.origin) == name):
             yield f"variant {name} ({UNREAD})"
     shown: set[Path] = set()
     for each in found:
         if each.origin in files or each.path in shown:
             continue
-        alike = {other.path for other in found if why[other.path] == why[each.path]}
+        alike = {other.path for other in found if reasons[other.path] == reasons[each.path]}
         inside = _section_of(each.path, [other.path for other in changes], alike)
         shown.update(inside)
         whole = dotted([keys[0] for keys in takewhile(lambda keys: len({*keys}) == 1, zip(*inside, strict=False))])
         what = f"{len(inside)} keys; " if len(inside) > 1 else ""
-        yield f"{whole}{'' if what else f'={flow(each.value)}'} ({what}{why[each.path]})"
+        yield f"{whole}{'' if what else f'={flow(each.value)}'} ({what}{reasons[each.path]})"
 
 
 def _section_of(path: Path, changed: Sequence[Path], alike: set[Path]) -> list[Path]:

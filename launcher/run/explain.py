@@ -43,9 +43,9 @@ def check_explain(run: Run) -> None:
         )
     if not kind_of(run.plan.system.resolved).explainer:
         chip = run.plan.system.resolved.topology.system.chip
-        raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
+        raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave --explain out")
     if any(run.plan.system.outages):
-        raise ConfigError("--explain: does not support outages of links; leave it or the outages out")
+        raise ConfigError("--explain: does not support outages of links; leave --explain or the outages out")
 
 
 def note_explanations(outcome: Outcome, run: Run) -> None:
@@ -54,7 +54,7 @@ def note_explanations(outcome: Outcome, run: Run) -> None:
     If the records of ranks cannot be read, a line is added to ``outcome.troubles``.
     """
     if outcome.error is not None or not outcome.complete:
-        outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
+        outcome.notices.append("--explain: the run is incomplete, so it is not explained")
         return
     rows = [
         MeasuredRow(iterations_of(each.records), dict(zip(each.ranks, each.runs, strict=True)))
@@ -84,7 +84,7 @@ def _without_collections() -> Iterator[None]:
 def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -> None:
     """Rerun with each change that saves most on the critical path; record how much time each saves in the last row.
 
-    ``left_s()`` returns the seconds that ``--timeout`` leaves, None without a limit. If a signal stops a rerun, the
+    ``left_s()`` returns the seconds until ``--timeout``; None without a limit. If a signal stops a rerun, the
     signal is stored in ``outcome``, whose results stay.
     """
     explanation = outcome.explanations[-1] if outcome.explanations else None
@@ -94,7 +94,7 @@ def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -
     for change in explanation.what_if[: _reruns(options)]:
         seconds = left_s()
         if seconds is not None and seconds <= 0:
-            outcome.notices.append("--explain: --timeout leaves no time for more reruns")
+            outcome.notices.append("--explain: --timeout leaves no time for more reruns; give a longer --timeout")
             return
         if change.saved_ps > 0:
             other = _run_with(change, options.changed(timeout_s=seconds), rerun)
@@ -122,7 +122,7 @@ def _end_ps(outcome: Outcome) -> int:
 
 
 def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
-    """Rerun with a change, without output and files; print why a rerun failed. Returns None if a check refuses it."""
+    """Rerun with a change, without output and files; print why a rerun failed; None if a check refuses the run."""
     changed = options.changed(
         **{name: getattr(Options, name) for name, flag in FLAGS.items() if flag.alone},
         settings=(*options.settings, *change.settings),
@@ -135,7 +135,7 @@ def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
         max_sim_ps=None,
         faults=(),
     )
-    what = f"ahbm-launch: --explain: the run with {change.name} changed"
+    what = f"ahbm-launch: --explain: the rerun with {change.name} changed"
     try:
         outcome = rerun(prepare(changed))
     except (ConfigError, AhbmError) as error:

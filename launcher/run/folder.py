@@ -73,18 +73,18 @@ class RunFolder:
             raise _cannot_write(folder, error, "--run-dir") from None
         digest = run_digest(run.plan.digest, run.job)
         try:
-            made = cls(folder, "--run-dir")
+            run_folder = cls(folder, "--run-dir")
         except ConfigError:
             if is_new:
                 folder.rmdir()
             raise
-        made._is_new = is_new
+        run_folder._is_new = is_new
         try:
-            made._write(SavedRun(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
+            run_folder._write(SavedRun(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
         except ConfigError:
-            made.abandon()
+            run_folder.abandon()
             raise
-        return made
+        return run_folder
 
     @classmethod
     def resume(cls, folder: Path, run: Run) -> "RunFolder":
@@ -93,17 +93,17 @@ class RunFolder:
         Raises:
             ConfigError: one line, if the run is active, system or script has changed, or files cannot be written.
         """
-        made = cls(folder, "--resume")
+        run_folder = cls(folder, "--resume")
         try:
-            saved = read(folder, made._open)
+            saved = read(folder, run_folder._open)
             check_same(folder, saved, run)
-            made._check_packet_logs()
-            made._before = saved
-            made._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
+            run_folder._check_packet_logs()
+            run_folder._before = saved
+            run_folder._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
         except BaseException:
-            made._release()
+            run_folder._release()
             raise
-        return made
+        return run_folder
 
     def _check_packet_logs(self) -> None:
         for path in self.folder.glob(PACKET_LOGS):
@@ -156,7 +156,7 @@ def check_new(folder: Path) -> None:
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):
-            hint = f"; --resume {folder} resumes it" if (folder / RUN_FILE).is_file() else ""
+            hint = f"; --resume {folder} resumes the run" if (folder / RUN_FILE).is_file() else ""
             raise ConfigError(f"--run-dir {folder}: is not empty; name an empty folder or a new one{hint}")
     except OSError as error:
         raise _cannot_write(folder, error, "--run-dir") from None
@@ -180,10 +180,10 @@ def read(folder: Path, opened: Folder | None = None) -> SavedRun:
         version = msgspec.json.decode(data, type=dict[str, Any])
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:
             other = version.get("version")
-            raise ConfigError(f"--resume {folder}: it was begun by version {other}, this is {VERSION}; use that one")
+            raise ConfigError(f"--resume {folder}: the run is of version {other}, this is {VERSION}; use {other}")
         saved = msgspec.json.decode(data, type=SavedRun)
     except FileNotFoundError:
-        raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name the folder of --run-dir") from None
+        raise ConfigError(f"--resume {folder}: the folder has no {RUN_FILE}; name the folder of --run-dir") from None
     except Unsafe as error:
         raise _unsafe(error, "--resume") from None
     except OSError as error:
@@ -191,7 +191,7 @@ def read(folder: Path, opened: Folder | None = None) -> SavedRun:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--resume {path}: is not a saved run: {error}") from None
     if saved.status == "ok":
-        raise ConfigError(f"--resume {folder}: that run has succeeded, nothing is left to do; begin another one")
+        raise ConfigError(f"--resume {folder}: the run has succeeded, so nothing is left to resume; begin a new run")
     return saved
 
 
@@ -203,7 +203,7 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
     """
     for name, flag in given_options(argv).items():
         if name not in FLAGS or not FLAGS[name].resumed:
-            raise ConfigError(f"{flag}: --resume takes the command line of the run; only output options can be given")
+            raise ConfigError(f"{flag}: --resume uses the command line of the saved run; give output options only")
     saved = read(folder)
     try:
         old = parse(saved.argv)
@@ -211,13 +211,13 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
         raise ConfigError(f"--resume {folder}: {RUN_FILE}: {usage.text.partition(': ')[2]}") from None
     fields = {name: getattr(options, name) for name in given_options(argv) if name != "resume"}
     fields |= {name: absolute(value) for name, value in fields.items() if isinstance(value, Path)}
-    home = folder.absolute()
+    absolute_folder = folder.absolute()
     try:
         os.chdir(saved.cwd)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"--resume {folder}: its working directory {saved.cwd}: {why}") from None
-    return old.changed(**fields, run_dir=None, resume=home)
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--resume {folder}: working directory {saved.cwd}: {reason}; create it again") from None
+    return old.changed(**fields, run_dir=None, resume=absolute_folder)
 
 
 def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
@@ -227,7 +227,7 @@ def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
         ConfigError: one line, if system, algorithm or script has changed.
     """
     if saved.run_digest != run_digest(run.plan.digest, run.job):
-        what = f"the system or the algorithm{' or the script' if run.job.script else ''} has changed since"
+        what = f"the system or the algorithm{' or the script' if run.job.script else ''} differs from the saved run"
         raise ConfigError(f"--resume {folder}: {what}; undo the change, or begin a new run")
 
 
@@ -252,7 +252,7 @@ def _locked(folder: Folder, flag: str) -> int:
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
-        raise ConfigError(f"{flag} {folder.path}: that run is under way, by process {pid}; wait for its end") from None
+        raise ConfigError(f"{flag} {folder.path}: process {pid} still executes this run; wait for its end") from None
     except OSError as error:
         folder.remove(LOCK_FILE)
         os.close(lock)
@@ -263,7 +263,7 @@ def _locked(folder: Folder, flag: str) -> int:
 def _cannot_write(path: Path, error: OSError, flag: str) -> ConfigError:
     if isinstance(error, Unsafe):
         return _unsafe(error, flag)
-    return ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name a folder with room")
+    return ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name a folder with free space")
 
 
 def _unsafe(error: Unsafe, flag: str) -> ConfigError:

@@ -70,10 +70,10 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     settings = [parse_set(text) for text in options.settings]
     values = [(flag, _value_of(flag, getattr(options, name))) for name, flag in FLAGS.items() if flag.sets]
     given = [(flag.sets, value, f"{flag.name} {_text(value)}") for flag, value in values if value is not None]
-    known = {path: each.origin for each in settings for path in each.paths()}
+    origins = {path: each.origin for each in settings for path in each.paths()}
     for path, _, origin in given:
-        if path in known:
-            raise ConfigError(f"{known[path]}: {origin} sets {path}, too; leave one of them out")
+        if path in origins:
+            raise ConfigError(f"{origins[path]}: {origin} sets {path}, too; leave one of the two out")
     return [*_cluster_overrides(options), *settings, *(Override(*each) for each in given)]
 
 
@@ -93,7 +93,7 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
 
     origin = one_line(f"--cluster {options.cluster}")
     if options.topology is not None:
-        raise ConfigError(f"--topology {options.topology}: {origin} defines the topology; leave one of them out")
+        raise ConfigError(f"--topology {options.topology}: {origin} defines the topology; leave one of the two out")
     cluster = read_cluster(options.cluster)
     # Files without an architecture, such as those of the UMD guide, describe Wormhole chips.
     values, chip = cluster.sips(), cluster.chip or options.chip or WORMHOLE
@@ -110,15 +110,15 @@ def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
         more = [parse_outage(spec) for spec in specs]
     except BadFault as error:
         raise ConfigError(f"--fault {error}") from None
-    known = to_builtins(resolved.topology.system.sips.outages)
-    return Override("system.sips.outages", [*known, *more], f"--fault {' --fault '.join(specs)}")
+    outages = to_builtins(resolved.topology.system.sips.outages)
+    return Override("system.sips.outages", [*outages, *more], f"--fault {' --fault '.join(specs)}")
 
 
 def _with_jitter(resolved: Resolved, seed: int) -> Override:
     """Return a config change with the seed of jitter; raise ConfigError for a chip without jitter."""
     if "jitter" not in kind_of(resolved).Params.__struct_fields__:
         chip = resolved.topology.system.chip
-        raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; chips of tiles do, such as --chip wormhole")
+        raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; choose another chip, such as --chip wormhole")
     return Override("system.chip_params.jitter.seed", seed, f"--jitter {seed}")
 
 
@@ -132,7 +132,7 @@ def prepare(options: Options) -> Run:
     kind = kind_of(resolved)
     if options.trace_ccl is not None and not kind.traces:
         chip = resolved.topology.system.chip
-        raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
+        raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; record with --oplog FILE instead")
     plan, request = planned(resolved), convert(options, JobRequest, from_attributes=True)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module), "worker" if options.spawn is None else "")
@@ -140,7 +140,7 @@ def prepare(options: Options) -> Run:
         return Run(options, plan, Job.of(request, records=(*request.records, *records)))
     if kind.jobs is None:
         chip = resolved.topology.system.chip
-        raise ConfigError(f"system.chip = {chip}: its SIPs run host scripts only; give a script")
+        raise ConfigError(f"system.chip = {chip}: SIPs of this chip run host scripts only; give a script")
     job = kind.jobs.job(request, plan)
     with resolved.reads.apart():
         kind.jobs.check_overrides(job, plan, overrides_of(options))
@@ -177,9 +177,9 @@ PS_PER_BYTE = 17
 PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
 LONGEST_PS = LONGEST_TIME_S * PS_PER_S
-"""A collective takes about the sum of the first three terms; random faults are spread over at most ``LONGEST_PS``."""
-ONE_HOST = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
-STAYS_THERE = "what ranks record stays on their machines when they are started by hand (ahbm-broker, --engine manual)"
+"""The terms above estimate the time of a collective; random faults are spread over at most ``LONGEST_PS``."""
+ONE_HOST = "--engine local (the default) uses this host only; choose another, such as --engine ssh"
+RECORDS_STAY = "records of ranks that are started by hand (ahbm-broker, --engine manual) stay on their hosts"
 
 
 def check_flags(options: Options) -> None:
@@ -190,7 +190,7 @@ def check_flags(options: Options) -> None:
     """
     if len(options.to_standard_output) > 1:
         flags = " and ".join(f"{flag} -" for flag in options.to_standard_output)
-        raise ConfigError(f"{flags}: standard output takes one of them; name a file for the others")
+        raise ConfigError(f"{flags}: only one result can be written to standard output; name a file for the others")
     chosen = [
         flag for name, flag in FLAGS.items() if flag.processes and getattr(options, name) != getattr(Options, name)
     ]
@@ -206,20 +206,20 @@ def check_flags(options: Options) -> None:
     # Files of SIPs that are started by hand stay on their hosts.
     for name, flag in FLAGS.items():
         if options.engine == "manual" and flag.records and getattr(options, name):
-            raise ConfigError(f"{flag.name}: {STAYS_THERE}; leave it out")
+            raise ConfigError(f"{flag.name}: {RECORDS_STAY}; leave {flag.name} out")
     if options.script is not None and (len(options.algorithm or ()) > 1 or options.algorithm == (ALL,)):
         names = ",".join(options.algorithm or ())
-        raise ConfigError(f"--algorithm {names}: a script names an algorithm in each call; give one here, or none")
+        raise ConfigError(f"--algorithm {names}: each call of a script can name an algorithm; give one here, or none")
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
             raise ConfigError(f"--fault {spec}: {ONE_HOST}")
         if isinstance(fault, Fault) and _is_beyond(fault, options.max_sim_ps):
-            at = format_exact_time_ps(options.max_sim_ps or 0)
-            raise ConfigError(f"--fault {spec}: the run stops before it, at --max-sim-time {at}; name an earlier time")
+            end = format_exact_time_ps(options.max_sim_ps or 0)
+            raise ConfigError(f"--fault {spec}: the run ends earlier, at --max-sim-time {end}; name an earlier time")
         if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
             raise ConfigError(
-                f"--fault {spec}: set {CUT_PROGRAM} to a program that disconnects the host in its argument"
+                f"--fault {spec}: set {CUT_PROGRAM} to a program that disconnects the host named by its argument"
             )
     if options.bind is not None:
         _check_address(options.bind)
@@ -233,14 +233,14 @@ def check_verification(options: Options, argv: list[str], resolved: Resolved) ->
     """
     if kind_of(resolved).verifies:
         if options.engine == "manual" and options.script is not None and options.verify_data:
-            raise ConfigError(f"--verify-data: {STAYS_THERE}; give --no-verify-data with a script")
+            raise ConfigError(f"--verify-data: {RECORDS_STAY}; give --no-verify-data with a script")
         return
     given, chip = given_options(argv), resolved.topology.system.chip
     if "verify_data" in given and options.verify_data:
         what = f"chip {chip} has no second pass, and no collectives whose results are compared"
-        raise ConfigError(f"--verify-data: {what}; leave it out, and check the data in the script")
+        raise ConfigError(f"--verify-data: {what}; leave --verify-data out, and check the data in the script")
     if "check_invariants" in given:
-        raise ConfigError(f"--check-invariants: chip {chip} has no IPCQ queues to check; leave it out")
+        raise ConfigError(f"--check-invariants: chip {chip} has no IPCQ queues to check; leave --check-invariants out")
 
 
 def unverified(options: Options, resolved: Resolved) -> list[str]:
@@ -262,8 +262,8 @@ def check_system(options: Options, n_sips: int) -> None:
     slots = [number for _, number in options.hosts]
     if slots and None not in slots and sum(filter(None, slots)) < n_sips:
         given = ",".join(f"{name}:{number}" for name, number in options.hosts)
-        more = "give more, or leave a number out"
-        raise ConfigError(f"--hosts {given}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
+        more = "give more slots, or leave a number out"
+        raise ConfigError(f"--hosts {given}: slots for {sum(filter(None, slots))} of {n_sips} SIPs; {more}")
 
 
 def faults_of(run: Run) -> tuple[str, ...]:
@@ -292,10 +292,10 @@ def faults_of(run: Run) -> tuple[str, ...]:
 def span_ps(plan: RunPlan, job: Job) -> int:
     """Return an estimate of a run's simulated time in ps, over which random faults are spread; for scripts, a guess."""
     row = plan.n_rows * DTYPES[job.dtype].itemsize
-    once = [
+    row_ps = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
     ]
-    return sum(once) * (job.warmup + job.iters)
+    return sum(row_ps) * (job.warmup + job.iters)
 
 
 def _is_beyond(fault: Fault, limit_ps: int | None) -> bool:
@@ -314,11 +314,11 @@ def _parsed(spec: str) -> Fault | RandomFaults:
 def _check_address(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        with socket.socket(family) as trial:
-            trial.bind((address, 0))
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
     except OSError as error:
-        why = f"{error.strerror or error}; give an address of this machine"
-        raise ConfigError(f"--bind {address}: cannot listen on this address: {why}") from None
+        reason = f"{error.strerror or error}; give an address of this machine"
+        raise ConfigError(f"--bind {address}: cannot listen on this address: {reason}") from None
 
 
 def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:

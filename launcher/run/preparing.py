@@ -17,7 +17,7 @@ from sipsim.core.errors import ConfigError, Halt
 from sipsim.core.forks import watched
 from sipsim.records.code_place import code_place, outermost_users, shown, working_folder
 
-NO_FOLDER = "the working directory no longer exists; change to one that does"
+NO_FOLDER = "the working directory no longer exists; change to another directory"
 
 
 class StoppedEarly(Exception):
@@ -51,7 +51,7 @@ def limited(
     """Interrupt user code in the body of the ``with`` if a call does not return in time, or if the run must end.
 
     ``always``: interrupt any code, not only of users, when the run must end. ``base``: the frame that calls the
-    limited code; by default that of the ``with`` statement.
+    limited code; by default the frame of the ``with`` statement.
 
     Raises:
         Unfinished: if code was interrupted.

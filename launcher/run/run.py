@@ -52,7 +52,7 @@ LONGEST_SOCKET_NAME = "/broker.launcher"
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
 OBJECTS_WITH_EXPLAIN = 300_000
-"""Larger, since the records of ``--explain`` stay until the end: repeated visits would double the time of records."""
+"""Larger, since the records of ``--explain`` stay until the end: more collections would double the recording time."""
 
 
 def checked(options: Options, argv: list[str]) -> Run:
@@ -202,7 +202,7 @@ def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
                     with limited(signals, options):
                         check_recorded_io(outcome, run.plan, scratch_dir)
                 except Unfinished as stopped:
-                    outcome.fail(RunError(stopped.reason or "hung", None, f"the check of the data: {stopped}"))
+                    outcome.fail(RunError(stopped.reason or "hung", None, f"the data check stopped: {stopped}"))
             if options.explain:
                 note_explanations(outcome, run)
         finally:
@@ -255,5 +255,5 @@ def _private_folder() -> str:
     except OSError as error:
         raise ConfigError(f"no temporary folder can be created: {error}; set TMPDIR to a writable folder") from None
     if len(folder) > LONGEST_SOCKET_PATH - len(LONGEST_SOCKET_NAME):
-        raise ConfigError(f"{folder}: too long for socket names; set TMPDIR to a shorter path")
+        raise ConfigError(f"{folder}: the path is too long for socket names; set TMPDIR to a shorter path")
     return folder

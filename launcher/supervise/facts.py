@@ -12,7 +12,7 @@ from sipsim.records.dump import SipDump
 
 
 class HostSpec(NamedTuple):
-    """A requested host. ``name``: name in messages; empty if all SIPs run on this host. ``slots``: the most ranks.
+    """A requested host. ``name``: name in messages; empty if all SIPs run on this host. ``slots``: maximum of ranks.
 
     ``is_named``: whether ``name`` is the real host name; if not, the agent reports the real name.
     """
@@ -61,13 +61,13 @@ class BrokerListens(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Processes were sampled. ``states``: by rank (None: the broker), without processes that could not be sampled."""
+    """Processes were sampled. ``states``: the samples that succeeded, by rank; the key None is the broker."""
 
     states: Mapping[int | None, ProcessState]
 
 
 class Position(NamedTuple):
-    """Reply to ``RequestPosition``: the rank's position in its code. ``dump``: None if unknown, for reason ``why``."""
+    """Reply to ``RequestPosition``: the rank's position in its code. ``dump``: None if unknown; ``why``: the reason."""
 
     rank: int
     dump: SipDump | None
@@ -126,14 +126,14 @@ Command = Start | Kill | RequestPosition | Revive | Message | Fail | LogLine
 def describe_exit(status: int) -> str:
     """Return a text for an exit; ``status`` as in :class:`launcher.processes.fork_server.ProcessExited`."""
     if status < 0:
-        known = {s.value: s.name for s in signal.Signals}
-        return f"was killed by {known.get(-status, f'signal {-status}')}"
+        names = {s.value: s.name for s in signal.Signals}
+        return f"was killed by {names.get(-status, f'signal {-status}')}"
     return f"ended with exit code {status}" + ("" if status else " before the run was over")
 
 
 def status_facts(status: int) -> FoundFacts:
     """Return the signal or exit code of an exit, as keys of the result file; ``status`` as in ``describe_exit``."""
     if status < 0:
-        known = {s.value: s.name for s in signal.Signals}
-        return {"signal": known.get(-status, str(-status))}
+        names = {s.value: s.name for s in signal.Signals}
+        return {"signal": names.get(-status, str(-status))}
     return {"exit_code": status}

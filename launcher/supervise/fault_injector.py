@@ -56,10 +56,10 @@ class FaultInjector:
         return is_due
 
     def unfired(self, now_s: float, end_ps: int) -> list[str]:
-        """Return a line for each fault whose time the run did not reach; the run ended now, at simulated ``end_ps``."""
+        """Return a line for each fault that the run did not reach; ``end_ps``: the simulated end time of the run."""
         lines = []
         if self._broker_ps is not None:
-            late = "" if self._broker_ps >= end_ps else ", before every SIP was known to have reached its time"
+            late = "" if self._broker_ps >= end_ps else ", before every SIP had reported the time of the fault"
             fault = Fault("broker", self._broker_ps)
             lines.append(f"fault {fault} was not injected: the run ended at {format_time_ps(end_ps)}{late}")
         after = f"the run ended after {now_s - self._began_s:.1f} s"
@@ -91,6 +91,6 @@ class FaultInjector:
         try:
             self._cutting.append(subprocess.Popen([program, host], stdin=subprocess.DEVNULL, stdout=2))
         except OSError as error:
-            log(f"{CUT_PROGRAM}={program}: {error.strerror}")
+            log(f"{CUT_PROGRAM}={program}: the program cannot be started: {error.strerror}")
             return False
         return True

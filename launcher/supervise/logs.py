@@ -26,8 +26,8 @@ LONGEST_LINE = 64 * 1024
 """An unfinished line of more bytes is printed in pieces."""
 ERROR_FILE = "error.json"
 READ_BYTES = 2**20
-MOST_CRASH_LINES = 128
-"""The most lines of a crash's report that are kept: Python's has 100 frames."""
+MAX_CRASH_LINES = 128
+"""Maximum number of stored lines of a crash report; Python's report has at most 100 frames."""
 
 
 def log_file(rank: int | None) -> str:
@@ -101,14 +101,14 @@ class _Log:
     def lines(self, new: bytes, to_the_end: bool) -> list[str]:
         """Return the lines that ``new`` completes, and an unfinished last line if ``to_the_end``."""
         data = self._partial + new
-        cut = len(data) if to_the_end or len(data) - data.rfind(b"\n") > LONGEST_LINE else data.rfind(b"\n") + 1
-        self._partial = data[cut:]
-        lines = data[:cut].decode(errors="replace").splitlines()
+        end = len(data) if to_the_end or len(data) - data.rfind(b"\n") > LONGEST_LINE else data.rfind(b"\n") + 1
+        self._partial = data[end:]
+        lines = data[:end].decode(errors="replace").splitlines()
         self.tail.extend(lines)
         for line in lines:
             if line.startswith(CRASH):
                 self.crash = [line]
-            elif self.crash and len(self.crash) < MOST_CRASH_LINES:
+            elif self.crash and len(self.crash) < MAX_CRASH_LINES:
                 self.crash.append(line)
         return lines
 
@@ -147,10 +147,10 @@ class Logs:
         log = self._logs[rank]
         self.forward()
         lines = [*log.tail, *log._partial.decode(errors="replace").splitlines()][-LAST_LINES:]
-        known: FoundFacts = {"last_lines": lines} if lines else {}
+        facts: FoundFacts = {"last_lines": lines} if lines else {}
         if self._log_dir:
-            known["log"] = str(self._log_dir / log_file(rank))
-        return known
+            facts["log"] = str(self._log_dir / log_file(rank))
+        return facts
 
     def crash_of(self, rank: int | None) -> CodeLine:
         """Return the line of code of a crash, from the report in the process's log; "" and 0 without a report."""

@@ -14,8 +14,8 @@ from sipsim.records.dump import SipDump, dump_from_text
 
 ANSWER_S = 2.0
 """A SIP that does not answer within this time is in a long call of C code, or stopped."""
-NO_ANSWER = f"has not reported its line of code within {ANSWER_S:g} s: it is stopped, or in a long call of C code"
-CANNOT_ASK = "cannot report its line of code: its process was started by hand"
+NO_ANSWER = f"has not reported its line of code within {ANSWER_S:g} s, being stopped or in a long call of C code"
+CANNOT_REPORT = "cannot report its line of code: a user started the process by hand"
 LONG_WAIT_S = 0.5
 """Shorter waits for a processor are not reported."""
 Answers = dict[int, SipDump]
@@ -28,7 +28,7 @@ class _Pending(NamedTuple):
 
 
 class PositionRequests:
-    """Pending requests of one run. ``on_answers`` of each is called once, with the answers that have arrived."""
+    """Pending requests of one run. Each request's ``on_answers`` is called once, with the answers that have arrived."""
 
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
@@ -71,7 +71,7 @@ def positions_of(
 
 def hang_text(label: str, idle_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
     """Return the message about a SIP without progress for ``idle_s``; ``why``: the reason if there is no dump."""
-    where = running_text(dump, folder) if dump is not None else f"it {why}"
+    where = running_text(dump, folder) if dump is not None else f"its process {why}"
     # The SIP's time is more recent than the broker's, which is from the end of a window.
     known_ps = now_ps if dump is None else max(now_ps, dump.now_ps)
     return f"{label} has made no progress for {idle_s:.1f} s at {format_time_ps(known_ps)}: {where}"

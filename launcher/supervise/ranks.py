@@ -10,7 +10,7 @@ from launcher.report.outcome import FoundFacts
 from launcher.supervise.stall import IdleTimer
 
 Slots = int | None
-"""The most ranks on a host; None: any number."""
+"""Maximum number of ranks on a host; None if there is no limit."""
 
 
 def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
@@ -21,20 +21,20 @@ def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
     Raises:
         ValueError: if there are more ranks than slots.
     """
-    room = sum(slot for slot in slots if slot is not None)
+    n_slots = sum(slot for slot in slots if slot is not None)
     shares = sum(slot is None for slot in slots)
-    if room < n_ranks and not shares:
-        raise ValueError(f"{n_ranks} SIPs need as many slots, and the hosts have {room}")
-    left, rest = n_ranks, max(n_ranks - room, 0)
+    if n_slots < n_ranks and not shares:
+        raise ValueError(f"{n_ranks} SIPs need {n_ranks} slots, but the hosts have {n_slots}")
+    remaining, rest = n_ranks, max(n_ranks - n_slots, 0)
     places: list[int] = []
     for host, slot in enumerate(slots):
         if slot is None:
             take = -(-rest // shares)
             rest, shares = rest - take, shares - 1
         else:
-            take = min(slot, left - rest)
+            take = min(slot, remaining - rest)
         places += [host] * take
-        left -= take
+        remaining -= take
     return places
 
 
@@ -192,6 +192,6 @@ class LostConnections:
                 f"and neither process nor host is known to have ended: {lost.why}"
             )
             return message, {**facts, "peer": other.number}
-        known = f"; its process {state.description}" if state else ""
-        why = f"{lost.why}, and neither its process nor its host is known to have ended{known}"
-        return f"{end.label} is lost: {why}", facts
+        activity = f"; its process {state.description}" if state else ""
+        reason = f"{lost.why}, and neither its process nor its host is known to have ended{activity}"
+        return f"{end.label} is lost: {reason}", facts

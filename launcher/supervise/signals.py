@@ -164,27 +164,27 @@ ENDS = ((os, "_exit"), (posix, "_exit"), (os, "execv"), (posix, "execv"), (os, "
 
 @contextlib.contextmanager
 def kept(refuse: Callable[[str], NoReturn]) -> Iterator[None]:
-    """Protect this process from exits by user code in the body: ``refuse`` is called instead, with the call as text.
+    """Protect this process from exits by user code in the body: such a call becomes a call of ``refuse`` with its text.
 
     ``refuse`` must raise. Not covered are C code, ``os.abort`` and fatal signals, forked processes, and threads that
     existed before.
     """
     pid, others = os.getpid(), {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 
-    def guarded(name: str, really: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(really)
+    def guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def guard(*args: Any, **kwargs: Any) -> Any:
             if os.getpid() == pid and threading.get_ident() not in others:
                 refuse(f"os.{name}({', '.join(map(repr, args[:1]))})")
-            return really(*args, **kwargs)
+            return original(*args, **kwargs)
 
         return guard
 
     real: list[tuple[ModuleType, str, Any]] = [(module, name, getattr(module, name)) for module, name in ENDS]
-    for module, name, really in real:
-        setattr(module, name, guarded(name, really))
+    for module, name, original in real:
+        setattr(module, name, guarded(name, original))
     try:
         yield
     finally:
-        for module, name, really in real:
-            setattr(module, name, really)
+        for module, name, original in real:
+            setattr(module, name, original)

@@ -10,14 +10,14 @@ from launcher.processes.this_host import ProcessState, process_state
 from launcher.report.sync_state import explanation, reason
 
 STEP_S = 2.0
-"""The most time that counts between two samples, which are taken every second."""
+"""Maximum time that counts between two samples; samples are taken every second."""
 
 
 class IdleTimer:
     """Timer of the seconds that a process has spent without progress, from periodic samples of the process.
 
     The timer adds ``ProcessState.spent_since``, so that a loaded host does not shorten the deadline of a process that
-    computes. ``step_s``: the most seconds that count between two samples: after a longer gap, the launcher itself was
+    computes. ``step_s``: maximum of seconds that count between two samples: after a longer gap, the launcher itself was
     suspended. ``waited_s``: seconds that the process has waited for a processor since its last progress.
     """
 
@@ -43,7 +43,7 @@ class IdleTimer:
 def note_samples(
     timers: Mapping[int | None, IdleTimer], states: Mapping[int | None, ProcessState], clock_s: float
 ) -> None:
-    """Add samples to the timers of several processes, by rank (None: the broker). ``clock_s``: the present time.
+    """Add samples to the timers of several processes, by rank; None is the broker. ``clock_s``: the present time.
 
     A process without a sample, such as a manually started process, counts all time as spent.
     """
@@ -57,7 +57,7 @@ BLIND_AFTER_S = 2.5
 """Checks are made every second; after a longer gap, the launcher itself was suspended."""
 EVERY_S = 1.0
 CHECKS = 4
-"""The least number of checks within the shortest deadline, so that no deadline is exceeded by much."""
+"""Minimum number of checks within the shortest deadline, so that no deadline is exceeded by much."""
 
 
 class Watchdog:
@@ -66,7 +66,7 @@ class Watchdog:
     :meth:`note_sync` and :meth:`warning` are pure: they use only what the caller passes. The other methods read the
     clock and process states, and print to standard error.
 
-    ``now_s``: monotonic start time. ``at_the_end``: print the last state, too. ``deadline_s``: the run's least timeout.
+    ``now_s``: monotonic start time. ``at_the_end``: whether to print the last state. ``deadline_s``: shortest timeout.
     """
 
     def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:
@@ -149,8 +149,8 @@ class Watchdog:
         ``silent_s``: seconds of silence by host name, for hosts whose processes cannot be sampled.
         """
         before, self.states = self.states, states
-        asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
-        if asleep:
+        was_suspended, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
+        if was_suspended:
             # The launcher was suspended, not the run.
             self._answered_s = now_s
             return self._moves(now_s)
@@ -185,7 +185,7 @@ class Watchdog:
             return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
         for sip in _to_move(sync):
             pid, state = self._pids.get(sip.rank), self.states.get(sip.rank)
-            how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
+            how = f"its process (pid {pid}) {state.description}" if state else "the launcher does not know its process"
             since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
             lines.append(f"{since}: {reason(sip)}; {how}")
         return [*lines, *explanation(sync).splitlines()]

@@ -46,7 +46,7 @@ from sipsim.node.process import LOST_BROKER_EXIT
 GRACE_S = 1.0
 """Time for messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
 LONGEST_STEP_S = 1.0
-"""The most that the clock advances between two facts, so that no deadline passes while the launcher is suspended."""
+"""Maximum advance of the clock between two facts, so that no deadline passes while the launcher is suspended."""
 
 
 class Supervisor:
@@ -141,9 +141,9 @@ class Supervisor:
 
     # --- processes ---
 
-    def _process_event(self, at: ProcessEvent) -> list[Command]:
-        event = at.event
-        if not isinstance(event, ProcessStarted | ProcessExited | NotStarted) or not self._runs_on(at.host, event.rank):
+    def _process_event(self, fact: ProcessEvent) -> list[Command]:
+        event, host = fact.event, fact.host
+        if not isinstance(event, ProcessStarted | ProcessExited | NotStarted) or not self._runs_on(host, event.rank):
             return []
         match event:
             case ProcessStarted():
@@ -190,21 +190,21 @@ class Supervisor:
             message = f"the broker (pid {event.pid}) {describe_exit(event.status)}"
             return self._fail("process_died", None, message, facts, with_log=True)
         rank = self.ranks[number]
-        why = describe_exit(event.status)
+        reason = describe_exit(event.status)
         is_known = event.status == LOST_BROKER_EXIT or self._may_have_reported(number, event.status)
         rank.is_dead, rank.pid = True, None
         if self._failing and is_known:
-            return [Lost(number, why)]
+            return [Lost(number, reason)]
         facts |= {"host": rank.host.name, "incarnation": rank.incarnation}
-        kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {event.pid}{rank.host.on}) {why}")
+        kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {event.pid}{rank.host.on}) {reason}")
         if self._may_restart():
             self.restarts += 1
             return [self._restart_notice(message), *self._restart([rank])]
         failed = self._fail(kind, number, message + self._budget_note(), facts, with_log=True)
-        return [*failed, Lost(number, why)]
+        return [*failed, Lost(number, reason)]
 
-    def _restart_notice(self, why: str) -> Command:
-        return LogLine(f"{why}; started again ({self.restarts} of --max-restarts {self._options.max_restarts})")
+    def _restart_notice(self, reason: str) -> Command:
+        return LogLine(f"{reason}; started again ({self.restarts} of --max-restarts {self._options.max_restarts})")
 
     def _may_restart(self, count: int = 1) -> bool:
         return not self._failing and self.restarts + count <= self._options.max_restarts
@@ -270,12 +270,12 @@ class Supervisor:
         return [*([] if was_restarting else [self._restart_notice(fact.why)]), *moved]
 
     def _move(self, ranks: list[Rank], others: list[int], is_notified: bool) -> list[Command]:
-        on = Counter(rank.host.index for rank in self.ranks if rank not in ranks)
+        ranks_on = Counter(rank.host.index for rank in self.ranks if rank not in ranks)
         for rank in ranks:
-            index = next_host(others, {host.index: host.slots for host in self.hosts}, on)
+            index = next_host(others, {host.index: host.slots for host in self.hosts}, ranks_on)
             assert index is not None
             rank.host = self.hosts[index]
-            on[index] += 1
+            ranks_on[index] += 1
         if is_notified:
             return [command for rank in ranks for command in self._start(rank)]
         return self._restart(ranks)
@@ -316,9 +316,9 @@ class Supervisor:
                 rank.kill_reason = ("not_joined", f"{rank.label} has not joined within {limit_s:g} s, --join-timeout")
             return [Kill(rank.host.index, rank.number) for rank in late]
         facts: FoundFacts = {"missing": [rank.number for rank in waiting]}
-        why = f"{join_status(self.ranks, waiting)} (after {limit_s:g} s, --join-timeout){self._budget_note()}"
+        reason = f"{join_status(self.ranks, waiting)} (after {limit_s:g} s, --join-timeout){self._budget_note()}"
         detail = "\n".join(rank.absence for rank in waiting)
-        return self._fail("not_joined", late[0].number, why, facts, True, detail)
+        return self._fail("not_joined", late[0].number, reason, facts, True, detail)
 
     def _lost_connection(self, lost: PeerLost) -> list[Command]:
         """Handle an unexplained lost connection: restart a rank that has lost the broker, or let the run fail."""
@@ -366,7 +366,7 @@ class Supervisor:
         silent = [rank for rank in self.ranks if not rank.result_received and rank.idle.idle_s >= limit_s]
         if self._is_ending and silent:
             rank = silent[0]
-            message = f"{rank.label} has not answered at the end for {limit_s:g} s"
+            message = f"{rank.label} has sent no result for {limit_s:g} s at the end"
             return self._fail("hung", rank.number, message, {"host": rank.host.name, "pid": rank.pid})
         return []
 

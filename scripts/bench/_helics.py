@@ -33,7 +33,7 @@ Job = argparse.Namespace  # the arguments of a run, its name and port, the rank 
 # after their time. The restrictive policy deadlocks when members who may all send to each other wait for a time beyond
 # their lookahead (with global timing: now and then); where all ask for the next 500 ns only, it costs nothing.
 SETTINGS = {
-    # The ring alone tells HELICS who sends to whom (``Member``): up to twice as fast at 8 members. It then needs the
+    # Only the ring declares its connections to HELICS (``Member``): up to twice as fast at 8 members. It then needs the
     # restrictive policy: the default one lets members run to the end without the token.
     "ring": (LOOKAHEAD_NS, "distributed", True),
     # Everybody asks for the next 500 ns only. Of messages due just when a member was granted, some few come after.
@@ -78,26 +78,26 @@ def measure(
             children.append(spawn(job, noise, -1, 0))
             output(children, ends, b"ready\n")
             children += [spawn(job, noise, rank, children[0].pid) for rank in range(members)]
-            told = [json.loads(line) for line in output(children, ends)[1:]]
+            reports = [json.loads(line) for line in output(children, ends)[1:]]
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             noise.seek(max(0, noise.seek(0, os.SEEK_END) - 1000))
             said = noise.read().decode(errors="replace")
             raise RuntimeError(f"HELICS {core}, {pattern}, {members} members: {error}\n{said}") from None
         finally:
             remove(children, job)
-    ops, cpu_s, late, starts, stops, broker_starts, broker_ends = zip(*told, strict=True)
+    ops, cpu_s, late, starts, stops, broker_starts, broker_ends = zip(*reports, strict=True)
     return Measured(sum(ops), max(stops) - min(starts), sum(cpu_s), max(broker_ends) - min(broker_starts), sum(late))
 
 
 def spawn(job: Job, noise: IO[bytes], rank: int, broker_pid: int) -> subprocess.Popen[bytes]:
-    """A member, or the broker (-1). What it tells comes through its stdout, all that HELICS prints goes to noise."""
+    """A member, or the broker (-1). Its report is on stdout; all output of HELICS is in ``noise``."""
     command = [sys.executable, "-P", __file__, json.dumps({**vars(job), "rank": rank, "broker_pid": broker_pid})]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=noise)
 
 
 def output(children: list[subprocess.Popen[bytes]], ends: float, until: bytes = b"") -> list[bytes]:
-    """What each child tells, up to its successful end, or all of them up to a first word."""
-    told = [b""] * len(children)
+    """Return the output of each child up to its successful end, or up to the first output ``until`` of all."""
+    outputs = [b""] * len(children)
     with selectors.DefaultSelector() as selector:
         for index, child in enumerate(children):
             selector.register(child.stdout, selectors.EVENT_READ, index)  # type: ignore[arg-type]
@@ -106,12 +106,12 @@ def output(children: list[subprocess.Popen[bytes]], ends: float, until: bytes = 
                 raise RuntimeError("not done at the deadline")
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
-                told[key.data] += data
+                outputs[key.data] += data
                 if not data and (status := children[key.data].wait(10)):
                     raise RuntimeError(f"a process failed with status {status}")
-                if not data or (until and told[key.data] == until):
+                if not data or (until and outputs[key.data] == until):
                     selector.unregister(key.fileobj)
-    return told
+    return outputs
 
 
 def remove(children: list[subprocess.Popen[bytes]], job: Job) -> None:
@@ -135,14 +135,14 @@ def free_ports(count: int) -> int:
 
 
 def run_child(job: Job) -> None:
-    """The broker or a member. It ends by itself, should its parent be killed. Only what it tells goes to stdout."""
+    """The broker or a member. It ends by itself, should its parent be killed. Only its report is written to stdout."""
     signal.alarm(int(DEADLINE_S) + 10)
-    with os.fdopen(os.dup(1), "w") as tell:
+    with os.fdopen(os.dup(1), "w") as reports_file:
         os.dup2(2, 1)
-        (run_broker if job.rank < 0 else run_member)(job, tell)
+        (run_broker if job.rank < 0 else run_member)(job, reports_file)
 
 
-def run_broker(job: Job, tell: IO[str]) -> None:
+def run_broker(job: Job, reports_file: IO[str]) -> None:
     """The process of the HELICS broker."""
     import helics as h
 
@@ -150,12 +150,12 @@ def run_broker(job: Job, tell: IO[str]) -> None:
     place = f"--local_interface={job.name}" if job.core == "ipc" else f"--port={job.port}"
     settings = f"--brokerkey={job.name} --loglevel=no_print --timing={job.settings[1]}"
     broker = h.helicsCreateBroker(job.core, job.name, f"-f {job.members} {settings} {place}")
-    print("ready", file=tell, flush=True)
+    print("ready", file=reports_file, flush=True)
     h.helicsBrokerWaitForDisconnect(broker, -1)
     h.helicsCloseLibrary()
 
 
-def run_member(job: Job, tell: IO[str]) -> None:
+def run_member(job: Job, reports_file: IO[str]) -> None:
     """The process of a member. It reads the CPU clock of the broker too (a Linux clock id made of its pid)."""
     import helics as h
 
@@ -167,8 +167,8 @@ def run_member(job: Job, tell: IO[str]) -> None:
     broker_start_s, start_s, cpu_s = time.clock_gettime(broker_clock), time.monotonic(), time.process_time()
     ops = {"ring": ring, "phold": phold}.get(job.pattern, step)(member, job)
     end_s, cpu_s = time.monotonic(), time.process_time() - cpu_s
-    told = [ops, cpu_s, member.late, start_s, end_s, broker_start_s, time.clock_gettime(broker_clock)]
-    print(json.dumps(told), file=tell, flush=True)
+    report = [ops, cpu_s, member.late, start_s, end_s, broker_start_s, time.clock_gettime(broker_clock)]
+    print(json.dumps(report), file=reports_file, flush=True)
     h.helicsFederateDisconnect(member.federate)
     h.helicsCloseLibrary()
 

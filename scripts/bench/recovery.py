@@ -4,7 +4,7 @@
 each pair's wall times, and the median of those. ``recovery``: SIP 0 dies at half of the simulated time and is started
 again; next to it the same run without the death, and what SIP 0 may cost at most: that run, its compute so far (taken
 as half of what it computes in all), and a second. Times are the
-simulation's, from the first grant to the end, as the runs tell of themselves.
+simulation's, from the first grant to the end, as the runs report them.
 """
 
 import argparse

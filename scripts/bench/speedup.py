@@ -30,7 +30,7 @@ def launched(sips: int, name: str, chosen: argparse.Namespace) -> dict[str, Any]
     done = command("ahbm-launch", *system, "--no-verify-data", "--quiet", "--engine", engine, "--mail", mail)
     document = done.document
     ranks, events = document["ranks"], sum(rank["events"] for rank in document["ranks"])
-    # In one process every rank tells the CPU time and the memory of that one process.
+    # In one process every rank reports the CPU time and the memory of that one process.
     processes = ranks if engine == "local" else ranks[:1]
     return {
         "wall_s": done.wall_s,

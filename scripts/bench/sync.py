@@ -1,14 +1,14 @@
 """What synchronisation costs: four patterns over real member processes with trivial models, lookahead 500 ns.
 
-``ring``: one token that every member passes on; an operation is a hop. ``phold``: 4 messages a member, each answered
+``ring``: one token that every member passes on; an operation is a hop. ``phold``: 4 messages per member, each answered
 by one to a random other member 500 ns plus an exponential of mean 500 ns later; an operation is a message. ``step``: no
-messages, an event a window; ``work``: ``--events`` SimPy events a window; an operation is a window of a member.
+messages, an event per window; ``work``: ``--events`` SimPy events per window; an operation is a window of a member.
 
 The members, the broker and the mail are those of the product. In the same call: a plain ZeroMQ ping through a ROUTER
 and a ping over Unix datagrams (the floors), the same work without synchronisation (the floor of ``work``), and with
 ``--vs helics`` the same patterns with HELICS (``pip install helics``) under its restrictive time policy, or, with
 ``--vs helics-tuned``, under whatever is its fastest exact setting. Rows are medians of ``--repeat`` runs, the tools
-taking turns. CPU an operation is told for all members together and, apart, for the broker.
+taking turns. The CPU time per operation is reported for all members together and, separately, for the broker.
 """
 
 import argparse
@@ -135,22 +135,22 @@ class Trivial(SyncClient):
         return 0
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """It may send at any event."""
+        """Return ``next_ps``: a member may send at any event."""
         return next_ps
 
     def outcome(self) -> bytes:
-        """What this member did, and when."""
+        """Return this member's operations, wall times and CPU time as JSON."""
         windows = self._task.size if self._task.pattern in ("step", "work") else 0
         began_s, cpu_s = self._began
-        told = [windows or self._ops, began_s, time.monotonic(), time.process_time() - cpu_s, self.engine.now_ps]
-        return json.dumps(told).encode()
+        report = [windows or self._ops, began_s, time.monotonic(), time.process_time() - cpu_s, self.engine.now_ps]
+        return json.dumps(report).encode()
 
     def dump_waiting(self) -> bytes:
-        """Nobody waits."""
+        """Return an empty dump: members have no waiting tasks."""
         return b""
 
     def failure(self, error: Exception) -> Failed:
-        """As Python tells it."""
+        """Return the error with its Python traceback."""
         return Failed("internal", "".join(traceback.format_exception(error)), "", 0)
 
     def _pass_on(self, hops: int) -> None:
@@ -168,7 +168,7 @@ class Trivial(SyncClient):
 
 
 def working(env: Any, task: Task) -> Generator[Any, Any, None]:
-    """A SimPy process with ``task.events`` timeouts a window."""
+    """A SimPy process with ``task.events`` timeouts per window."""
     step_ps = LOOKAHEAD_PS // task.events
     for _ in range(task.size):
         for _ in range(task.events - 1):
@@ -217,22 +217,22 @@ def run_ahbm(task: Task, kind: MailKind) -> Cost:
         pids += [fork(lambda r=rank: member(r, task, channels, kind, folder)) for rank in range(task.members)]
         end = kind.launcher(broker)
         end.send(BROKER, encode(StatusRequest()))
-        told: list[Any] = []
+        messages: list[Any] = []
         poller = zmq.Poller()
         poller.register(end.pollable, zmq.POLLIN)
         ends_s = time.monotonic() + DEADLINE_S
-        while not any(isinstance(message, Finished) for message in told) and time.monotonic() < ends_s:
+        while not any(isinstance(message, Finished) for message in messages) and time.monotonic() < ends_s:
             poller.poll(1 if end.unsent else 100)
-            told += map(decode_for_launcher, end.receive_waiting())
+            messages += map(decode_for_launcher, end.receive_waiting())
         end.close()
-        if not any(isinstance(message, Finished) for message in told):
+        if not any(isinstance(message, Finished) for message in messages):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
         broker_cpu_s, *_ = reap(pids)
-    failed = [message.message for message in told if isinstance(message, RankFailed)]
+    failed = [message.message for message in messages if isinstance(message, RankFailed)]
     if failed:
         raise RuntimeError(failed[0])
-    return cost_of([json.loads(m.blob) for m in told if isinstance(m, RankResult)], broker_cpu_s)
+    return cost_of([json.loads(m.blob) for m in messages if isinstance(m, RankResult)], broker_cpu_s)
 
 
 def member(rank: int, task: Task, channels: list[Channel], kind: MailKind, folder: str) -> None:
@@ -246,14 +246,14 @@ def member(rank: int, task: Task, channels: list[Channel], kind: MailKind, folde
     run_client(SipProcessSpec(rank=rank, broker=broker, endpoint=endpoint, shared_cpu_seed=os.getppid()), make)
 
 
-def cost_of(told: list[list[Any]], broker_cpu_s: float) -> Cost:
-    """From what members told: the earliest start to the latest end."""
-    wall_s = max(row[2] for row in told) - min(row[1] for row in told)
-    return Cost(sum(row[0] for row in told), wall_s, sum(row[3] for row in told), broker_cpu_s)
+def cost_of(reports: list[list[Any]], broker_cpu_s: float) -> Cost:
+    """Return the cost from the members' reports; the wall time is from the earliest start to the latest end."""
+    wall_s = max(row[2] for row in reports) - min(row[1] for row in reports)
+    return Cost(sum(row[0] for row in reports), wall_s, sum(row[3] for row in reports), broker_cpu_s)
 
 
 def run_unsynchronised(task: Task) -> Cost:
-    """The work of ``work`` in as many processes, in plain SimPy, with no word between them."""
+    """The work of ``work`` in as many processes, in plain SimPy, without messages between them."""
     pipes = [os.pipe() for _ in range(task.members)]
 
     def alone(write: int) -> None:
@@ -261,16 +261,16 @@ def run_unsynchronised(task: Task) -> Cost:
         engine.env.process(working(engine.env, task))
         began_s, cpu_s = time.monotonic(), time.process_time()
         engine.env.run()
-        told = [task.size, began_s, time.monotonic(), time.process_time() - cpu_s, engine.now_ps]
-        os.write(write, json.dumps(told).encode())
+        report = [task.size, began_s, time.monotonic(), time.process_time() - cpu_s, engine.now_ps]
+        os.write(write, json.dumps(report).encode())
 
     pids = [fork(lambda w=write: alone(w)) for _, write in pipes]
     reap(pids)
-    told = [json.loads(os.read(read, 4096)) for read, _ in pipes]
+    reports = [json.loads(os.read(read, 4096)) for read, _ in pipes]
     for pipe in pipes:
         os.close(pipe[0])
         os.close(pipe[1])
-    return cost_of(told, 0.0)
+    return cost_of(reports, 0.0)
 
 
 def run_helics(task: Task, core: str, tuned: bool) -> Cost:

@@ -6,8 +6,8 @@ M rows in all, which all PEs share equally. It prints the time from the first ke
 what part of the arrays' peak that is, and what it could be: the longest of the array's stall-free cycles (as SCALE-Sim
 counts them), of the time in which PE_DMA, or HBM if that is slower, moves each element of A, B and C once, and of that
 in which the TCM's read port gives the tokens their operands. Where more than A and B is loaded, since they do not stay
-in the room, it says how much. Where the time of the commands went is told by the run, below its table: what is neither
-cycles nor fill and drain is what the array waited for. Elements are small integers, so that sums are exact.
+in the room, it says how much. The run prints the time of the commands below its table: time that is neither
+cycles nor fill and drain is time in which the array waited. Elements are small integers, so that sums are exact.
 """
 
 import argparse

@@ -228,7 +228,7 @@ def report(layer: Layer, alone: list[Step], together: list[Step], plain: list[St
     compute, comm = sum(lengths[:products]), sum(lengths[products:])
     least, took = critical_path_ps(lengths, graph), total_ps(together)
     allowed, hidden = compute + comm - least, compute + comm - took
-    print(f"{said}: {chunks} chunks, each sum {layer.y[0].nbytes} B a SIP")
+    print(f"{said}: {chunks} chunks, each sum {layer.y[0].nbytes} B per SIP")
     rows = (
         ("products alone", compute),
         ("all-reduces alone", comm),
@@ -288,7 +288,7 @@ def sizes(torch: Any, world_size: int) -> Sizes:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--length", type=int, default=64, help="of a sequence, in tokens")
-    parser.add_argument("--chunks", type=int, default=4, help="of the batch; a sequence a PE each")
+    parser.add_argument("--chunks", type=int, default=4, help="chunks of the batch; each has one sequence per PE")
     parser.add_argument("--dtype", choices=("f16", "bf16"), default="bf16")
     parser.add_argument("--comm", type=int, default=2, help="PEs of each cube that move sums")
     system = torch._sip.plan.system

@@ -54,7 +54,7 @@ def both(a: int, b: int, c: int, x: int, shape: tuple[int, int, int], blocks: in
 def worker(rank: int, world_size: int, torch: Any) -> None:
     """The table, on rank 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCKS, help="that are loaded and added; a row each")
+    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCKS, help="blocks that a row loads and adds")
     counts = parser.parse_args().blocks
     torch.distributed.init_process_group(backend="ahbm")
     place = DPPolicy(num_cubes=1)

@@ -90,7 +90,7 @@ class TestSsh:
         first = "Host h3\n    Port 2222\n    HostKeyAlias h3\n    PreferredAuthentications password\n"
         (folder / "config").write_text(first + (folder / "config").read_text())
         said = on_a_terminal(hosts, reached, *FLAGS["ssh"], *DEFAULT, "--join-timeout", 10)
-        assert "ahbm-launch: agent_failed: h3: no agent: root@h3: Permission denied (password)." in said
+        assert "ahbm-launch: agent_failed: h3: no agent has started: root@h3: Permission denied (password)." in said
         assert "password:" not in said
         nothing_left(hosts)
 
@@ -122,7 +122,7 @@ def assert_no_agent(hosts: Hosts, env: dict[str, str], words: str) -> None:
     done = launched_on(hosts, env, *FLAGS["ssh"], *DEFAULT)
     assert (done.exit_code, done.error["kind"]) == (4, "agent_failed"), done.stderr
     first = done.stderr.splitlines()[0]
-    assert first.startswith("ahbm-launch: agent_failed: h3: no agent: "), done.stderr
+    assert first.startswith("ahbm-launch: agent_failed: h3: no agent has started: "), done.stderr
     assert words in first
 
 

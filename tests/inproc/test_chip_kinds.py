@@ -146,6 +146,6 @@ def test_its_built_in_job(monkeypatch: pytest.MonkeyPatch) -> None:
         run(*CHIP, "--sips", 2)
     monkeypatch.setattr(type(CHIPS.get("lab.ring_chip")), "jobs", None)
     with pytest.raises(
-        ConfigError, match=r"^system.chip = lab.ring_chip: its SIPs run host scripts only; give a script$"
+        ConfigError, match=r"^system.chip = lab.ring_chip: SIPs of this chip run host scripts only; give a script$"
     ):
         run(*CHIP, "--sips", 2)

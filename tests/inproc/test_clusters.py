@@ -78,7 +78,7 @@ def test_a_cluster_is_its_links(tmp_path: Path) -> None:
     ("flags", "line"),
     [
         (("--sips", 3), f"--sips 3: --cluster {N300} has 2 chips; leave --sips out"),
-        (("--topology", "n300"), f"--topology n300: --cluster {N300} defines the topology; leave one of them out"),
+        (("--topology", "n300"), f"--topology n300: --cluster {N300} defines the topology; leave one of the two out"),
         (("--shape", "2x1"), None),
         (("--sips", 2), None),
     ],

@@ -117,7 +117,9 @@ def test_explain_refuses_outages() -> None:
     """It would call what an outage took a wait, and name changes that end before it."""
     words = [str(word) for word in (*ALL_REDUCE, "--explain", "--fault", "link:0.E@3us:1us")]
     chosen = parse(words)
-    with pytest.raises(ConfigError, match="--explain: does not support outages of links; leave it or the outages out"):
+    with pytest.raises(
+        ConfigError, match="--explain: does not support outages of links; leave --explain or the outages out"
+    ):
         checked(chosen, words)
 
 

@@ -269,7 +269,7 @@ def test_an_agent_that_sends_what_is_no_message_is_ended(tmp_path):
         sockets.close(0)
     error = done.document["error"]
     assert (done.exit_code, error["kind"], error["host"]) == (4, "agent_failed", "b")
-    assert "it has sent a malformed message: " in error["message"]
+    assert "the agent has sent a malformed message: " in error["message"]
 
 
 # --- ways that lead nowhere -----------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_a_host_that_ssh_cannot_reach_is_reported_with_its_message(tmp_path, ssh
     env = ssh("[ $host = b ] && { echo 'a banner'; echo 'ssh: connect to host b port 22: No route' >&2; exit 255; }")
     done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", **env)
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "agent_failed")
-    said = "ahbm-launch: agent_failed: b: no agent: ssh: connect to host b port 22: No route"
+    said = "ahbm-launch: agent_failed: b: no agent has started: ssh: connect to host b port 22: No route"
     assert done.own_lines[0].startswith(said)
 
 

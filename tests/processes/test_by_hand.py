@@ -111,7 +111,7 @@ def test_missing_ranks_are_printed(tmp_path: Path):
     with by_hand(tmp_path, *SMALL) as run:
         run.start(1)
         line = run.broker.stderr.readline()
-        assert line == "ahbm-launch: joined: 1; missing: 0, 2\n"
+        assert line == "ahbm-launch: joined ranks: 1; missing ranks: 0, 2\n"
 
 
 def test_missing_ranks_end_the_run_at_the_deadline(tmp_path: Path):

@@ -227,7 +227,7 @@ class TestResuming:
         over = launched("--resume", kept)
         assert (over.exit_code, over.made_files) == (2, False)
         assert over.own_lines == [
-            f"ahbm-launch: --resume {kept}: that run has succeeded, nothing is left to do; begin another one"
+            f"ahbm-launch: --resume {kept}: the run has succeeded, so nothing is left to resume; begin a new run"
         ]
 
     @pytest.mark.fault
@@ -248,7 +248,7 @@ class TestResuming:
             done = launched("--resume", kept)
             assert done.exit_code == 2
             assert done.own_lines == [
-                f"ahbm-launch: --resume {kept}: that run is under way, by process {launch.pid}; wait for its end"
+                f"ahbm-launch: --resume {kept}: process {launch.pid} still executes this run; wait for its end"
             ]
             launch.process.terminate()
             assert launch.end().exit_code == 143

@@ -79,7 +79,7 @@ class TestOpenFiles:
     def test_too_few_for_many(self, tmp_path: Path) -> None:
         many = ("--sips", "64", "--topology", "torus_2d", *SMALL[2:])
         done = under(("prlimit", "--nofile=64:64"), *many, json_file=tmp_path / "o.json")
-        line = "64 SIPs need 120 open files in one process, and ulimit -n allows 64; raise it, or use fewer --sips"
+        line = "64 SIPs need 120 open files in one process; raise ulimit -n from 64, or use fewer --sips"
         assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
         assert done.stderr == f"ahbm-launch: {line}\n"
         assert done.document["error"] == {"kind": "config", "rank": None, "message": line}
@@ -112,8 +112,8 @@ class TestProcesses:
         enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
         done = under(enter, *SMALL)
         assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
-        what = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 12"
-        assert done.stderr == f"ahbm-launch: {what}; raise it, or use fewer --sips\n"
+        what = f"4 SIPs need 19 processes and threads; raise {cgroup}/pids.max from 12"
+        assert done.stderr == f"ahbm-launch: {what}, or use fewer --sips\n"
 
     @pytest.mark.fault
     def test_just_enough(self, cgroup: Path, digest: str) -> None:

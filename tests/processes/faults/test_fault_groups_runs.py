@@ -319,5 +319,5 @@ def test_another_host_with_few_open_files(ssh: dict[str, str], tmp_path: Path) -
     flags = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1", "--json", tmp_path / "o.json")
     done = launched(*SMALL, *flags, FILES_OF_B="24", **ssh)
     assert (done.exit_code, done.document["error"]["kind"]) == (2, "refused")
-    what = "b: 3 SIPs need 68 open files in one process, and ulimit -n allows 24; raise it, or use fewer --sips"
+    what = "b: 3 SIPs need 68 open files in one process; raise ulimit -n from 24, or use fewer --sips"
     assert done.stderr.splitlines()[0] == f"ahbm-launch: refused: {what}"

@@ -8,7 +8,7 @@ from launch import CHECKOUT
 
 SCRIPT = CHECKOUT / "scripts" / "fault_schedules.py"
 
-from fault_schedules import PROGRAMS, Schedule, Undisturbed, draw, told, unexplained  # noqa: E402
+from fault_schedules import PROGRAMS, Schedule, Undisturbed, draw, failure_in, unexplained  # noqa: E402
 
 from sipsim.node.faults import is_outage, parse_fault, parse_outage  # noqa: E402
 
@@ -45,7 +45,7 @@ def test_every_schedule_that_is_drawn_can_be_given_to_a_run() -> None:
 @pytest.mark.parametrize("form", ["ahbm-launch: {}" + AGAIN, "ahbm-launch: {kind}: {}"])
 def test_a_failure_is_explained_by_its_fault_alone(fault: str, form: str) -> None:
     line = form.format(LINES[fault], kind="hung")
-    assert told(line) is not None
+    assert failure_in(line) is not None
     assert unexplained(line, (fault,)) == []
     assert unexplained(f"ahbm-launch: faults drawn: slow:0@1us:x2, {fault}\n{line}", ("random:1:2",)) == []
     elsewhere = fault.replace(":2@", ":3@").replace(":b@", ":a@").replace("broker", "launcher")

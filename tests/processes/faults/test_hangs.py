@@ -190,8 +190,8 @@ def test_a_wrong_direction_on_every_rank(engine: str, tmp_path: Path) -> None:
 def test_code_in_c_does_not_answer_and_does_not_block_the_launcher(tmp_path: Path) -> None:
     done = hang(tmp_path, "local", "in_c", "--progress-timeout", 1)
     assert done.exit_code == 4
-    why = "it is stopped, or in a long call of C code"
-    assert f"has not reported its line of code within 2 s: {why}" in report(done)[0]
+    why = "being stopped or in a long call of C code"
+    assert f"has not reported its line of code within 2 s, {why}" in report(done)[0]
     assert "file" not in done.document["error"]
 
 
@@ -207,5 +207,5 @@ def test_a_stopped_process_does_not_answer(tmp_path: Path) -> None:
         launch.process.send_signal(signal.SIGINT)
         done = launch.end()
     assert done.exit_code == 130
-    assert re.search(r"  rank 0: has not reported its line of code within 2 s: ", done.stderr)
+    assert re.search(r"  rank 0: has not reported its line of code within 2 s, ", done.stderr)
     assert re.search(r"  ranks? 1: ", done.stderr), "the other rank has answered"

@@ -13,7 +13,9 @@ from launch import ALL_REDUCE, STAND, Done, launched, launching, script
 
 pytestmark = pytest.mark.processes
 
-LEFT = re.compile(r"ahbm-launch: (.*) left (?:a process|[0-9]+ processes) \(pids? [0-9, ]+\) running: ended")
+LEFT = re.compile(
+    r"ahbm-launch: (.*) left (?:a process|[0-9]+ processes) \(pids? [0-9, ]+\) running, ended by the launcher"
+)
 ENDLESS = "os.read(os.pipe()[0], 1)"
 ENGINES = pytest.mark.parametrize("engine", ["local", "inproc"])
 FORK = f"if os.fork() == 0: {ENDLESS}"

@@ -87,7 +87,7 @@ def test_the_engine_that_suits(environ: dict[str, str], has_hosts: bool, name: s
 
 
 def test_as_many_launchers_as_processes_are_a_mistake():
-    with pytest.raises(ConfigError, match="mpiexec has started 4 launchers; start one, outside mpiexec"):
+    with pytest.raises(ConfigError, match="mpiexec has started 4 launchers; start one launcher, outside mpiexec"):
         which({"OMPI_COMM_WORLD_SIZE": "4"}, True)
 
 
@@ -105,7 +105,7 @@ def test_a_sip_beside_its_launcher_may_listen_on_loopback():
 
 def test_a_sip_elsewhere_may_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bootstrap, "address_towards", lambda _host: "127.0.1.1")
-    with pytest.raises(ConfigError, match=r"127\.0\.1\.1 resolves to a loopback address; give --bind"):
+    with pytest.raises(ConfigError, match=r"127\.0\.1\.1 is a loopback address; give --bind"):
         sip_address("tcp://10.0.0.1:5")
     assert sip_address("tcp://10.0.0.1:5", bind="10.0.0.2") == "10.0.0.2"
 
@@ -139,10 +139,10 @@ def test_all_on_this_host_is_loopback(monkeypatch: pytest.MonkeyPatch):
 
 def test_addresses_that_lead_nowhere(monkeypatch: pytest.MonkeyPatch):
     towards(monkeypatch, [], me="127.0.1.1")
-    with pytest.raises(ConfigError, match="me resolves to a loopback address; give --bind with one that all hosts"):
+    with pytest.raises(ConfigError, match="me resolves to a loopback address; give --bind an address that all hosts"):
         launcher_address(["a"])
     towards(monkeypatch, ["1.1.1.1", "2.2.2.2"])
-    with pytest.raises(ConfigError, match=r"several addresses; give --bind with one of 1\.1\.1\.1, 2\.2\.2\.2"):
+    with pytest.raises(ConfigError, match=r"several addresses; give --bind one of 1\.1\.1\.1, 2\.2\.2\.2"):
         launcher_address(["a"])
 
 
@@ -163,7 +163,7 @@ def test_what_is_no_bootstrap_is_one_line(text: str):
 
 @pytest.mark.fault
 def test_another_version_is_refused():
-    with pytest.raises(ConfigError, match=r"^it was written by version 0\.0, this is .*; install one version$"):
+    with pytest.raises(ConfigError, match=r"^it is of version 0\.0, this host has .*; install one version$"):
         Bootstrap.from_text('{"version": "0.0", "unknown": 1}', "it")
 
 

@@ -77,7 +77,7 @@ def test_the_line(cgroup: Path, current: int, is_enough: bool) -> None:
     if is_enough:
         this_host.check_limits(chosen.engine, chosen.mail, plan)
         return
-    line = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 18; raise it, or use fewer --sips"
+    line = f"4 SIPs need 19 processes and threads; raise {cgroup}/pids.max from 18, or use fewer --sips"
     with pytest.raises(ConfigError) as error:
         this_host.check_limits(chosen.engine, chosen.mail, plan)
     assert str(error.value) == line

@@ -58,7 +58,7 @@ class TestBeginning:
         line = f"--run-dir {tmp_path}: is not empty; name an empty folder or a new one"
         assert refused(check_new, tmp_path) == line
         assert refused(RunFolder.begin, tmp_path, ARGV, prepared()) == line
-        assert refused(check_new, begun(tmp_path / "kept")).endswith(f"--resume {tmp_path}/kept resumes it")
+        assert refused(check_new, begun(tmp_path / "kept")).endswith(f"--resume {tmp_path}/kept resumes the run")
 
     def test_not_where_nothing_can_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -77,7 +77,10 @@ class TestBeginning:
         monkeypatch.setattr(run_folder.os, function, _full)
         file = {"replace": "run.json", "pwrite": "lock"}[function]
         line = refused(RunFolder.begin, folder, ARGV, prepared())
-        assert line == f"--run-dir {folder}/{file}: cannot be written: No space left on device; name a folder with room"
+        assert (
+            line
+            == f"--run-dir {folder}/{file}: cannot be written: No space left on device; name a folder with free space"
+        )
         assert folder.exists() is exists
         assert not exists or list(folder.iterdir()) == []
 
@@ -101,13 +104,13 @@ class TestResuming:
 
     def test_not_with_what_has(self, tmp_path: Path) -> None:
         folder = begun(tmp_path / "kept", "ok")
-        line = f"--resume {folder}: that run has succeeded, nothing is left to do; begin another one"
+        line = f"--resume {folder}: the run has succeeded, so nothing is left to resume; begin a new run"
         assert refused(RunFolder.resume, folder, prepared()) == refused(read, folder) == line
 
     def test_not_while_it_runs(self, tmp_path: Path) -> None:
         held = RunFolder.begin(tmp_path / "kept", ARGV, prepared())
         line = refused(RunFolder.resume, tmp_path / "kept", prepared())
-        assert line == f"--resume {tmp_path}/kept: that run is under way, by process {os.getpid()}; wait for its end"
+        assert line == f"--resume {tmp_path}/kept: process {os.getpid()} still executes this run; wait for its end"
         held.close("failed")
         RunFolder.resume(tmp_path / "kept", prepared()).close("failed")
 
@@ -115,7 +118,8 @@ class TestResuming:
         folder = begun(tmp_path / "kept")
         for other in (prepared("e"), prepared(seed=1)):
             assert refused(RunFolder.resume, folder, other) == (
-                f"--resume {folder}: the system or the algorithm has changed since; undo the change, or begin a new run"
+                f"--resume {folder}: the system or the algorithm differs from the saved run; "
+                "undo the change, or begin a new run"
             )
         assert read(folder).status == "failed"
 
@@ -127,13 +131,13 @@ class TestResuming:
 
 class TestFiles:
     def test_no_run(self, tmp_path: Path) -> None:
-        line = "no run.json there; name the folder of --run-dir"
+        line = "the folder has no run.json; name the folder of --run-dir"
         assert refused(read, tmp_path) == f"--resume {tmp_path}: {line}"
         assert refused(read, tmp_path / "gone") == f"--resume {tmp_path}/gone: {line}"
 
     def test_another_version(self, tmp_path: Path) -> None:
         line = refused(read, begun(tmp_path / "kept", version="0.0.9"))
-        assert line.endswith(f"it was begun by version 0.0.9, this is {VERSION}; use that one")
+        assert line.endswith(f"the run is of version 0.0.9, this is {VERSION}; use 0.0.9")
         assert "version" in refused(read, begun(tmp_path / "other", schema=2))
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "\x00", '{"schema": 1}', "é"])
@@ -186,14 +190,14 @@ class TestCommandLines:
         folder = begun(tmp_path / "kept")
         argv = ["--resume", str(folder), *words.split()]
         assert refused(resumed_options, folder, argv, parse(argv)) == (
-            f"{flag}: --resume takes the command line of the run; only output options can be given"
+            f"{flag}: --resume uses the command line of the saved run; give output options only"
         )
 
     def test_a_folder_that_is_gone(self, tmp_path: Path) -> None:
         folder = begun(tmp_path / "kept", cwd=str(tmp_path / "gone"))
         argv = ["--resume", str(folder)]
         assert refused(resumed_options, folder, argv, parse(argv)) == (
-            f"--resume {folder}: its working directory {tmp_path}/gone: No such file or directory"
+            f"--resume {folder}: working directory {tmp_path}/gone: No such file or directory; create it again"
         )
 
     def test_a_command_line_that_is_none(self, tmp_path: Path) -> None:

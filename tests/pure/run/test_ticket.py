@@ -72,7 +72,7 @@ def test_an_invalid_ticket_is_one_line(text: str):
 
 @pytest.mark.fault
 def test_another_version_is_refused():
-    with pytest.raises(ConfigError, match=r"^x was written by version 0\.0, this is .*; install one version$"):
+    with pytest.raises(ConfigError, match=r"^x is of version 0\.0, this host has .*; install one version$"):
         Ticket.from_text('{"version": "0.0", "new": 1}', "x")
 
 

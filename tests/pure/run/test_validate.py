@@ -65,9 +65,7 @@ class TestEngines:
         monkeypatch.setenv("AHBM_CUT", "cut")
         line = refused(check_flags, options(words))
         assert line.startswith(words.split()[0])
-        assert line.endswith(
-            ": --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
-        )
+        assert line.endswith(": --engine local (the default) uses this host only; choose another, such as --engine ssh")
         check_flags(options(words, "ssh"))
 
     @pytest.mark.parametrize(
@@ -79,14 +77,14 @@ class TestEngines:
     @pytest.mark.parametrize(
         ("words", "instead"),
         [
-            ("--explain", "leave it out"),
-            ("--trace-ccl t.csv", "leave it out"),
+            ("--explain", "leave --explain out"),
+            ("--trace-ccl t.csv", "leave --trace-ccl out"),
         ],
     )
     def test_what_ranks_record_stays_where_they_are_started_by_hand(self, words: str, instead: str) -> None:
         assert refused(check_flags, options(f"--engine manual {words}")) == (
-            f"{words.split()[0]}: what ranks record stays on their machines when they are started by hand "
-            f"(ahbm-broker, --engine manual); {instead}"
+            f"{words.split()[0]}: records of ranks that are started by hand (ahbm-broker, --engine manual) "
+            f"stay on their hosts; {instead}"
         )
         check_flags(options(words, "ssh"))
 
@@ -114,7 +112,7 @@ class TestEngines:
     def test_a_cut_needs_a_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AHBM_CUT", raising=False)
         assert refused(check_flags, options("--hosts a,b --fault cut:a@1s", "ssh")) == (
-            "--fault cut:a@1s: set AHBM_CUT to a program that disconnects the host in its argument"
+            "--fault cut:a@1s: set AHBM_CUT to a program that disconnects the host named by its argument"
         )
 
     def test_an_address_of_another_machine(self) -> None:
@@ -157,7 +155,7 @@ class TestSystems:
         for hosts in ("a:2,b:2", "a:9", "a,b", "a:1,b"):
             check_system(options(f"--hosts {hosts}", "ssh"), 4)
         assert refused(check_system, options("--hosts a:1,b:2", "ssh"), 4) == (
-            "--hosts a:1,b:2: room for 3 SIPs of 4; give more, or leave a number out"
+            "--hosts a:1,b:2: slots for 3 of 4 SIPs; give more slots, or leave a number out"
         )
 
 

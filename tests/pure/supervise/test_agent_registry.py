@@ -82,9 +82,14 @@ def test_an_agent_serves_the_host_of_its_node_rank():
 @pytest.mark.parametrize(
     ("member", "message", "host", "why"),
     [
-        ("1", hello(0), None, "a: an agent with the key of node 1 claims to be node 0"),
-        ("0", hello(0, version="0.0"), 0, f"a: its agent is of version 0.0, this is {VERSION}; install one version"),
-        ("2", hello(2), None, "an agent on x claims to be node 2 of 2"),
+        ("1", hello(0), None, "a: an agent with the key of node rank 1 reports node rank 0"),
+        (
+            "0",
+            hello(0, version="0.0"),
+            0,
+            f"a: the agent has version 0.0, the launcher {VERSION}; install one version",
+        ),
+        ("2", hello(2), None, "an agent on x has node rank 2, not below 2"),
     ],
 )
 def test_rejected_agents(member: str, message: Hello, host: int | None, why: str):
@@ -93,7 +98,7 @@ def test_rejected_agents(member: str, message: Hello, host: int | None, why: str
 
 def test_a_second_agent_of_a_host_is_rejected_and_the_first_stays():
     registry = with_both()
-    why = "a: a second agent claims to be node 0 (pid 7 on x)"
+    why = "a: a second agent reports node rank 0 (pid 7 on x)"
     assert registry.admit(b"other", "0", hello(0), 1.0) == RejectedAgent(None, why)
     assert registry.host_of(b"id-0") == 0
 
@@ -118,7 +123,7 @@ def test_silence_is_the_loss_of_the_host():
     assert gone(registry, SILENCE_S + LATER_S - 0.01, alive=(0,)) == []
     (fact,) = gone(registry, SILENCE_S + LATER_S + HEARTBEAT_S, alive=(0,))
     assert (fact.host, fact.kind, fact.can_return) == (1, "host_lost", False)
-    assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 2.")
+    assert fact.why.startswith("host b is lost: the agent (pid 7) has been silent for 2.")
     assert gone(registry, 20.0, alive=(0,)) == []
 
 
@@ -148,7 +153,7 @@ def test_longer_silence_is_allowed_at_the_end():
 def test_a_starter_that_was_killed_without_output_can_be_retried():
     registry = AgentRegistry(SPECS, silence_s=SILENCE_S)
     registry.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
-    registry.starter_ended(1, "the process that started it was killed by SIGKILL", 0.1, silent=True)
+    registry.starter_ended(1, "the process that starts the agent was killed by SIGKILL", 0.1, silent=True)
     facts = registry.overdue(0.1, can_revive=True)
     assert [fact.can_return for fact in facts] == [False, True]
 
@@ -201,7 +206,9 @@ def test_an_agent_that_never_connected():
     registry = AgentRegistry(SPECS, silence_s=SILENCE_S)
     registry.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
     (fact,) = registry.overdue(0.1, True)
-    assert fact == HostGone(0, "agent_failed", "a: no agent: ssh: connect to host a port 22: Connection refused")
+    assert fact == HostGone(
+        0, "agent_failed", "a: no agent has started: ssh: connect to host a port 22: Connection refused"
+    )
 
 
 def test_the_exit_of_a_common_starter_ends_all_agents():

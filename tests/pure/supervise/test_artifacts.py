@@ -57,8 +57,8 @@ def test_links_are_not_followed_and_other_names_stay(tmp_path: Path, capsys: pyt
     received(here, there)
     assert contents(there) == {}
     link, deep = capsys.readouterr().err.splitlines()
-    assert link.startswith("ahbm-agent: 'rank-0/passwd'")
-    assert deep.startswith("ahbm-agent: 'rank-0/d/")
+    assert link.startswith("ahbm-agent: file 'rank-0/passwd'")
+    assert deep.startswith("ahbm-agent: file 'rank-0/d/")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class TestTimetable:
                 4 * US,
                 [
                     "broker@3us was not injected: the run ended at 4.000 us, "
-                    "before every SIP was known to have reached its time",
+                    "before every SIP had reported the time of the fault",
                 ],
             ),
         ],
@@ -117,4 +117,4 @@ class TestHosts:
     ) -> None:
         monkeypatch.setenv(CUT_PROGRAM, os.devnull)
         assert self.disturbed("cut:a@0") == [("cut", "a")]
-        assert f"{CUT_PROGRAM}={os.devnull}: Permission denied" in capfd.readouterr().err
+        assert f"{CUT_PROGRAM}={os.devnull}: the program cannot be started: Permission denied" in capfd.readouterr().err

@@ -308,7 +308,10 @@ def test_an_agent_that_dies_is_started_again_and_then_its_ranks():
 def test_an_agent_that_cannot_be_started_again_leaves_its_ranks_to_others_for_the_same_price():
     run = Run(hosts=TWO, max_restarts=1).begin()
     run.take(AGENT)
-    assert run.take(HostGone(1, "agent_failed", "b: no agent: no route to host")) == [Start(0, 2, 1), Start(0, 3, 1)]
+    assert run.take(HostGone(1, "agent_failed", "b: no agent has started: no route to host")) == [
+        Start(0, 2, 1),
+        Start(0, 3, 1),
+    ]
     assert run.supervisor.restarts == 1
 
 
@@ -316,7 +319,7 @@ def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run = Run(hosts=TWO, max_restarts=1)
     run.take(ProcessEvent(-1, ProcessStarted(None, 0, 1)))
     run.take(BrokerListens())
-    why = "b: no agent: the process that started it was killed by SIGKILL"
+    why = "b: no agent has started: the process that starts the agent was killed by SIGKILL"
     killed = HostGone(1, "agent_failed", why, can_return=True)
     notice, *rest = run.take(killed)
     assert (isinstance(notice, LogLine), rest) == (True, [Revive(1)])
@@ -325,14 +328,16 @@ def test_an_agent_that_was_killed_before_it_connected_is_restarted():
 
 
 def test_without_a_budget_a_killed_agent_fails_the_run():
-    error = the_failure(Run(hosts=TWO).take(HostGone(1, "agent_failed", "b: no agent: it died", can_return=True)))
-    assert error.message == "b: no agent: it died"
+    error = the_failure(
+        Run(hosts=TWO).take(HostGone(1, "agent_failed", "b: no agent has started: it died", can_return=True))
+    )
+    assert error.message == "b: no agent has started: it died"
 
 
 def test_a_host_without_an_agent_fails_the_run():
     run = Run(hosts=TWO, max_restarts=9)
-    error = the_failure(run.take(HostGone(0, "agent_failed", "a: no agent: Connection refused")))
-    assert (error.kind, error.message) == ("agent_failed", "a: no agent: Connection refused")
+    error = the_failure(run.take(HostGone(0, "agent_failed", "a: no agent has started: Connection refused")))
+    assert (error.kind, error.message) == ("agent_failed", "a: no agent has started: Connection refused")
 
 
 # --- deadlines ------------------------------------------------------------------------------------------------
@@ -433,8 +438,8 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (Position(1, None), f"it {NO_ANSWER}"),
-        (Position(1, None, "is far away"), "it is far away"),
+        (Position(1, None), f"its process {NO_ANSWER}"),
+        (Position(1, None, "is far away"), "its process is far away"),
         (Position(1, SipDump(1, 5000, (), ())), "no code of a kernel or script runs there"),
     ],
 )
@@ -731,7 +736,7 @@ def test_blocks(n_ranks: int, slots: list[int | None], places: str):
 
 
 def test_too_few_slots():
-    with pytest.raises(ValueError, match="4 SIPs need as many slots, and the hosts have 3"):
+    with pytest.raises(ValueError, match="4 SIPs need 4 slots, but the hosts have 3"):
         place_blockwise(4, [2, 1])
 
 
