@@ -144,7 +144,7 @@ def parse_fault(text: str) -> Fault | RandomFaults:
     if kind == "random":
         return _random(text, rest)
     if kind == LINK_KIND:
-        raise BadFault(f"{text!r}: the outage of a link is no fault of a process; give it to ahbm-launch")
+        raise BadFault(f"{text!r}: the outage of a link is no fault of a process; give the outage to ahbm-launch")
     pattern = r":(?P<where>[^@#]+)@" if kind in SIP_KINDS + HOST_KINDS else "@"
     found = re.fullmatch(pattern + r"(?P<when>[^:@#]+)(?::(?P<value>[^@#]*))?(?:#(?P<incarnation>.*))?", rest)
     if found is None:
@@ -250,7 +250,7 @@ class FaultPlan:
 def _settled(spec: str) -> Fault:
     fault = parse_fault(spec)
     if isinstance(fault, RandomFaults):
-        raise BadFault(f"{spec!r} is random; give a drawn fault, or give it to ahbm-launch")
+        raise BadFault(f"{spec!r} is for ahbm-launch, which draws the faults; give one fault, such as kill:2@30us")
     return fault
 
 

@@ -159,15 +159,15 @@ class PacketLog:
         os.close(self._fd)
 
     def _output_error(self, error: OSError) -> OutputError:
-        where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
-        return OutputError(f"{self._path}: packets cannot be written: {error.strerror}; {where}")
+        hint = "free disk space, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
+        return OutputError(f"{self._path}: cannot write packets: {error.strerror}; {hint}")
 
     def _read_predecessors(self) -> int:
         """Restore state from the file; return the offset at which its last valid record ends."""
         found = os.pread(self._fd, LONGEST_HEADER, 0)
         if not found.startswith(self._header):
             if not self._header.startswith(found):
-                raise ConfigError(f"{self._path}: {self._objection(found)}; its packets are then simulated again")
+                raise ConfigError(f"{self._path}: {self._objection(found)}; the SIP then simulates from the start")
             os.ftruncate(self._fd, 0)
             return os.pwrite(self._fd, self._header, 0)
         end = len(self._header)
@@ -178,7 +178,7 @@ class PacketLog:
         size = os.fstat(self._fd).st_size
         if size > end:
             what = f"damaged, or incomplete after a kill, at byte {end} of {size}"
-            self.notice = f"{self._path}: the packet log is {what}; later packets are simulated again"
+            self.notice = f"{self._path}: the packet log is {what}; the SIP simulates later packets again"
         return end
 
     def _objection(self, found: bytes) -> str:
@@ -186,12 +186,12 @@ class PacketLog:
         header, newline, _ = found.partition(b"\n")
         words = header.removeprefix(MAGIC).split(b" ")
         if not header.startswith(MAGIC) or not newline or len(words) != 3:
-            return "not a packet log, or a damaged one; move it away"
+            return "not a packet log, or a damaged one; move the file away"
         if words[0] != FORMAT:
-            return "a packet log of another version, or a damaged one; move it away"
+            return "a packet log of another version, or a damaged one; move the file away"
         if words[2] != self._header.split()[-1]:
-            return f"the packet log of another rank than {self._rank}; put the right file there, or move it away"
-        return "the packet log of another plan, or a damaged one; use the run's config and script, or move it away"
+            return f"the packet log of another rank than {self._rank}; put the right file there, or move this file away"
+        return "the packet log of another plan, or damaged; use the config and script of the run, or move the file away"
 
     def _replace_file(self, folder: Folder) -> None:
         with folder.replacing(self._path.name) as fd:

@@ -106,8 +106,8 @@ def _unused_hint(waits: Sequence[Wait]) -> str:
             slots = f"{len(unused)} of the {far.n_slots} slots of its ring {far.direction}"
             what = f"{place_name(far.place)} has received {slots} into handles that no command has named"
             return (
-                f"{what}: {', '.join(unused[:4])} (latch: in_place); name one in a command, or tl.release it; else "
-                f"give defaults.n_slots more, or defaults.latch copy"
+                f"{what}: {', '.join(unused[:4])} (latch: in_place); name a handle in a command, or tl.release the "
+                f"handle; else raise defaults.n_slots, or set defaults.latch=copy"
             )
     return ""
 

@@ -175,7 +175,7 @@ class Differences:
     def of_arrival(self, by: Arrival) -> None:
         """Add a message whose data on arrival does not match the CRC that the message carries."""
         ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
-        text = f"message {by.seq} {by.direction} {ends} was changed on its way to the slot at {by.address:#x}"
+        text = f"message {by.seq} {by.direction} {ends} was changed in transit to the slot at {by.address:#x}"
         self._add(_Pending(by, text))
 
     def of_values(

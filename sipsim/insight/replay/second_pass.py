@@ -66,7 +66,7 @@ class _Pe:
         try:
             return self.values[name][0]
         except KeyError:
-            raise WrongRecord(f"no record has filled handle {name} of this PE, or it has been freed") from None
+            raise WrongRecord(f"no record has filled handle {name} of this PE, or the handle has been freed") from None
 
     def read(self, address: int, nbytes: int) -> bytes:
         self.reads.append((address, nbytes))
@@ -167,7 +167,7 @@ class SecondPass:
         except MemoryError:
             raise
         except Exception as error:
-            text = str(error) if isinstance(error, WrongRecord) else f"its rule fails: {type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, WrongRecord) else f"the rule fails: {type(error).__name__}: {error}"
             self.differences.of_record(pe.by, text)
             values = recorded
         else:
@@ -176,7 +176,7 @@ class SecondPass:
                 values = recorded
         if freed is not None and isinstance(values, np.ndarray):
             if result_at and record[result_at] != freed.name:
-                self.differences.of_record(pe.by, f"its values are those of {freed.name}")
+                self.differences.of_record(pe.by, f"the values are of handle {freed.name}, not of the result")
             freed.values = pe.values
             pe.values[freed.name] = values, freed
         elif result_at and isinstance(values, np.ndarray):
@@ -187,7 +187,7 @@ class SecondPass:
         """Return the rule of a kind, the origin of its values, and the index of ``result`` in records; 0 if none."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
-            self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
+            self._stopped = f"records of kind {kind} have no replay rule; {self._records} records were compared before"
             self._pes.clear()
             self.messages.clear()
             return None

@@ -81,7 +81,7 @@ class BankedSram(MemoryPort):
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         for name in ("banks", "interleave_bytes"):
             if what := no_power_of_two(getattr(params, name)):
-                return Refusal(name, f"address bits choose the bank, so it {what}")
+                return Refusal(name, f"{what}: address bits select the bank")
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:

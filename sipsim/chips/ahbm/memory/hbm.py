@@ -310,12 +310,13 @@ class HbmController(MemoryPort):
         if preset is None:
             return Refusal("preset", unknown_name("HBM preset", params.preset, presets()))
         if what := no_power_of_two(params.channels):
-            return Refusal("channels", f"address bits choose the channel, so it {what}")
+            return Refusal("channels", f"{what}: address bits select the channel")
         have = params.channels * preset.channel_MiB
         if capacity_bytes > have * MIB:
             want = capacity_bytes // MIB
             what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
-            return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
+            key = ("cube", "hbm_MiB_per_pe")
+            return Refusal("channels", f"{what}; raise channels, or lower cube.hbm_MiB_per_pe", (key,))
         return None
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
