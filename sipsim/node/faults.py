@@ -62,7 +62,7 @@ class BadFault(ValueError):
 class Fault:
     """One injected fault. ``value``: the exit code of ``exit``, the factor of ``slow``.
 
-    ``at_ps``: simulated time, for a SIP (``JOIN_PS``: before joining) and the broker; else wall time since the start.
+    ``at_ps``: simulated time for a SIP (``JOIN_PS`` means before joining) or broker; else wall time from the start.
     """
 
     kind: str
@@ -190,9 +190,9 @@ def _value(text: str, kind: str, given: str | None) -> int:
     return 0
 
 
-def _whole(text: str, what: str, given: str, most: int, least: int = 0) -> int:
-    if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or not least <= int(given) <= most:
-        raise BadFault(f"{text!r}: {what} {given!r} must be a whole number from {least} to {most}")
+def _whole(text: str, what: str, given: str, limit: int, least: int = 0) -> int:
+    if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or not least <= int(given) <= limit:
+        raise BadFault(f"{text!r}: {what} {given!r} must be a whole number from {least} to {limit}")
     return int(given)
 
 

@@ -3,7 +3,7 @@
 A record is a batch to a peer, or a mark: all packets sent before the time of a mark are in the records before it. Each
 record's checksum continues the checksum of the record before it, and the first continues the checksum of the header,
 which names plan and rank. So a record is valid only if all records before it are. When the file is opened, it is
-truncated at the first record that is damaged or does not belong there. The log survives a crash of its process but not
+truncated at the first record that is damaged or out of sequence. The log survives a crash of its process but not
 of its host, as it is never synced. Packets that the file lacks are sent again by the restarted SIP, and not compared.
 
 The new process of a restarted SIP writes a new file, which starts as a copy and replaces the old one. So an old process
@@ -143,14 +143,14 @@ class PacketLog:
             OutputError: when the file was damaged since it was opened.
         """
         self.flush()
-        at = len(self._header)
-        for at, to, body, _ in self._records():  # noqa: B007
+        end = len(self._header)
+        for end, to, body, _ in self._records():  # noqa: B007
             if to == dst:
                 batch = _decode_batch(body)
                 if batch is not None and batch.first + len(batch.packets) > first:
                     yield body
-        if at != self._end:
-            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs packets from it"
+        if end != self._end:
+            what = f"the packet log is damaged at byte {end} of {self._end}, and SIP {dst} needs packets from it"
             raise OutputError(f"{self._path}: {what}; start the run again, or --resume a kept run")
 
     def close(self) -> None:
@@ -195,13 +195,13 @@ class PacketLog:
 
     def _replace_file(self, folder: Folder) -> None:
         with folder.replacing(self._path.name) as fd:
-            for at in range(0, self._end, FLUSH_BYTES):
-                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            for offset in range(0, self._end, FLUSH_BYTES):
+                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - offset), offset), offset)
             if os.fstat(fd).st_size != self._end:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            own = os.dup(fd)
+            new_fd = os.dup(fd)
         os.close(self._fd)
-        self._fd = own
+        self._fd = new_fd
 
     def _restore(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
@@ -221,17 +221,17 @@ class PacketLog:
 
     def _records(self) -> Iterator[tuple[int, int, bytes, int]]:
         """Yield (end, destination, body, checksum) of every record up to the first invalid one."""
-        size, at, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
-        while at + _RECORD_BYTES <= size:
-            head = os.pread(self._fd, _RECORD_BYTES, at)
-            at += _RECORD_BYTES
+        size, offset, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
+        while offset + _RECORD_BYTES <= size:
+            head = os.pread(self._fd, _RECORD_BYTES, offset)
+            offset += _RECORD_BYTES
             length, dst = _HEAD.unpack_from(head)
-            body = os.pread(self._fd, length, at) if length <= min(size - at, MAX_FRAME_BYTES) else b""
+            body = os.pread(self._fd, length, offset) if length <= min(size - offset, MAX_FRAME_BYTES) else b""
             crc = zlib.crc32(body, zlib.crc32(head[: _HEAD.size], crc))
             if len(body) != length or _CRC.unpack_from(head, _HEAD.size) != (crc,):
                 return
-            at += length
-            yield at, dst, body, crc
+            offset += length
+            yield offset, dst, body, crc
 
 
 def _decode_batch(body: bytes) -> PacketBatch | None:

@@ -76,14 +76,14 @@ class LaunchPath:
 
     def skew_ps(self, rank: int) -> Ps:
         """Return the delay in ps of a rank's launches at its host: the configured delay, or a draw from the seed."""
-        given = self.launch.start_skew_ns.get(str(rank))
-        if given is not None:
-            return ns_to_ps(given)
-        most_ps = ns_to_ps(self.launch.max_start_skew_ns)
-        if not most_ps:
+        configured_ns = self.launch.start_skew_ns.get(str(rank))
+        if configured_ns is not None:
+            return ns_to_ps(configured_ns)
+        limit_ps = ns_to_ps(self.launch.max_start_skew_ns)
+        if not limit_ps:
             return 0
         drawn = hashlib.sha256(f"start skew {self.launch.start_skew_seed} {rank}".encode()).digest()
-        return int.from_bytes(drawn[:8], "big") % (most_ps + 1)
+        return int.from_bytes(drawn[:8], "big") % (limit_ps + 1)
 
     def margin_ps(self, places: Sequence[Place]) -> Ps:
         """Return the time from IO_CPU's stamp to the start of the kernels of a launch on these PEs."""
@@ -336,7 +336,7 @@ class DirectLaunch(Launch):
     """Launch without a control path: all kernels start at once, and the host sees the last end without delay."""
 
     def __init__(self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int) -> None:
-        self._left = len(places)
+        self._running = len(places)
         self._done = done
         for place in places:
             begin(place, cause)
@@ -344,8 +344,8 @@ class DirectLaunch(Launch):
             done(cause)
 
     def ended(self, place: Place, span: int) -> None:
-        self._left -= 1
-        if not self._left:
+        self._running -= 1
+        if not self._running:
             self._done(span)
 
 

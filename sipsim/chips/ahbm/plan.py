@@ -115,8 +115,8 @@ class Plan(RunPlan):
         """Bytes that the plan's rings take at the bottom of the TCM's IPCQ region: the maximum over PEs."""
         if self.ipcq.buffer_kind != "tcm":
             return 0
-        most = max((len(entries) for entries in self.entries.values()), default=0)
-        return most * self.ipcq.n_slots * self.ipcq.slot_size
+        n_entries = max((len(entries) for entries in self.entries.values()), default=0)
+        return n_entries * self.ipcq.n_slots * self.ipcq.slot_size
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -145,11 +145,11 @@ class Plan(RunPlan):
     @cached_property
     def hbm_room_bytes(self) -> int:
         """Bytes of each PE's HBM slice for tensors: the whole slice, or the part below receive rings in HBM."""
-        room = self.system.capacities["hbm"]
+        capacity_bytes = self.system.capacities["hbm"]
         if self.ipcq.buffer_kind != "hbm":
-            return room
-        most = max((len(entries) for entries in self.entries.values()), default=0)
-        return room - most * self.ipcq.n_slots * self.ipcq.slot_size
+            return capacity_bytes
+        n_entries = max((len(entries) for entries in self.entries.values()), default=0)
+        return capacity_bytes - n_entries * self.ipcq.n_slots * self.ipcq.slot_size
 
     @cached_property
     def credit_channel(self) -> dict[tuple[int, int], int]:
@@ -228,9 +228,9 @@ class Plan(RunPlan):
         if run.collective == SEND_RECV:
             return rank == 0, rank == 1
         task = self._task_of(run)
-        of, every = task.collective, range(units(task.collective.cut, task.size))
-        holds = any(of.holds(unit, rank, task.size, task.root) for unit in every)
-        return holds, any(of.needs(unit, rank, task.size, task.root) for unit in every)
+        collective, every = task.collective, range(units(task.collective.cut, task.size))
+        holds = any(collective.holds(unit, rank, task.size, task.root) for unit in every)
+        return holds, any(collective.needs(unit, rank, task.size, task.root) for unit in every)
 
     def _task_of(self, run: RunRecord) -> Task:
         collective = COLLECTIVES.get(run.collective)

@@ -132,7 +132,7 @@ class Differences:
     """The differences between the two passes on one SIP.
 
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
-    arrives later. So each stays pending until the end of the run; then the first that no race explains is an error.
+    arrives later. So a difference stays pending to the end of the run; then the first one without a race is an error.
 
     ``canonical``: maps each address to the one canonical address of the same byte.
     """

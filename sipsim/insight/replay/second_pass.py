@@ -80,10 +80,10 @@ class _Pe:
 
     def take_over(self, data: bytes) -> None:
         """Overwrite the ranges that the record wrote with the first pass's bytes."""
-        at = 0
+        offset = 0
         for address, nbytes in self.writes:
-            self._memory.write(address, data[at : at + nbytes])
-            at += nbytes
+            self._memory.write(address, data[offset : offset + nbytes])
+            offset += nbytes
 
     def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
         _, recorded, _, _, crc = self.item
@@ -150,10 +150,10 @@ class SecondPass:
         record, recorded, freed, *_ = item
         if self._stopped:
             return
-        known = self._rules.get(record[0]) or self._find_rule(record[0])
-        if known is None:
+        entry = self._rules.get(record[0]) or self._find_rule(record[0])
+        if entry is None:
             return
-        perform, origin, result_at = known
+        perform, origin, result_at = entry
         place = record[CUBE:FIRST_FIELD]
         pe = self._pes.get(place)
         if pe is None:
@@ -192,8 +192,8 @@ class SecondPass:
             self.messages.clear()
             return None
         result_at = FIRST_FIELD + names.index(RESULT) if RESULT in names else 0
-        known = self._rules[kind] = rule.perform, rule.values, result_at
-        return known
+        entry = self._rules[kind] = rule.perform, rule.values, result_at
+        return entry
 
     def _compare_values(self, pe: _Pe, origin: str, recorded: Values, values: Values | None) -> None:
         """Add the difference of a record's values, if any. ``origin``: the origin that the rule declares."""

@@ -25,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Message that maps entries for a target (None means all: ADR-0023 D12). ``name``: what is mapped, for errors."""
+    """Message that maps entries for a cube and PE; None means all (ADR-0023 D12). ``name``: name for errors."""
 
     target_cube: int | None
     target_pe: int | None
@@ -42,7 +42,7 @@ class MmuUnmapMsg(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """Mapped entry with a unique ``serial``; ``name``: what is mapped, for errors."""
+    """Mapped entry with a unique ``serial``; ``name``: name of the mapped object, for errors."""
 
     va: int
     nbytes: int

@@ -115,14 +115,14 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
     Raises:
         ConfigError: one line that names the file, the key, its value and what is allowed.
     """
-    found: dict[str, Preset] = {}
+    devices: dict[str, Preset] = {}
     for name, values in read_mapping(path).items():
         try:
-            found[name] = convert_part(values, Preset, (name,))
-            _check(name, found[name])
+            devices[name] = convert_part(values, Preset, (name,))
+            _check(name, devices[name])
         except Problem as problem:
             raise ConfigError(one_line(f"{shown_path(path)}: {problem}")) from None
-    return found
+    return devices
 
 
 def _check(name: str, preset: Preset) -> None:

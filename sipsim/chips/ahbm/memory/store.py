@@ -79,7 +79,7 @@ class MemoryStore:
         """Write the bytes of a block.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory; nothing is written.
+            MemoryAccessError: for addresses outside this SIP or the memory; nothing is written.
         """
         self._find(block.address, block.reach_bytes)
         view, nbytes = memoryview(data), block.row_bytes
