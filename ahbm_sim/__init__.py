@@ -49,7 +49,7 @@ def problem(packages: Sequence[str] = PACKAGES) -> str | None:
             where = "none" if found is None else f"{found}{_owner(name)}"
             return f"package {name} must be the one of {NAME}, in {root}; Python finds {where}: {ADVICE}"
     if not (root / "sipsim" / "_configs").is_dir() and not (root / "pyproject.toml").is_file():
-        return f"{root} has no default configs of {NAME} (sipsim/_configs): install it again"
+        return f"{root} has no default configs of {NAME} (sipsim/_configs); install {NAME} again"
     return None
 
 
@@ -77,7 +77,7 @@ def _start(program: str) -> int:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < LEAST_MEMORY:
         # With less memory, libraries crash the process without a clear message.
-        text = f"ulimit -v allows this process {limit >> 10} KiB; it needs {LEAST_MEMORY >> 10} to start: raise it"
+        text = f"ulimit -v allows this process {limit >> 10} KiB; set at least {LEAST_MEMORY >> 10} KiB"
         print(f"{program}: {text}", file=sys.stderr)
         return USAGE_EXIT
     gc.disable()

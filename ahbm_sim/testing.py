@@ -136,10 +136,10 @@ class _System:
             cubes, pes = (sorted({place[axis] for place in places}) for axis in (1, 2))
             torch.launch(self._start, *([] if tensor is None else [tensor]), length, cubes=cubes, pes=pes)
         if tensor is not None:
-            left = tensor.numpy()
+            final = tensor.numpy()
             for place, row in self.given.items():
                 if place[0] == rank:
-                    self.data[place] = left[place[1] * self.n_pes + place[2]][: len(row)].copy()
+                    self.data[place] = final[place[1] * self.n_pes + place[2]][: len(row)].copy()
 
     def _start(self, *args: Any) -> None:
         *pointers, length, tl = args

@@ -62,7 +62,7 @@ class BadFault(ValueError):
 class Fault:
     """One injected fault. ``value``: the exit code of ``exit``, the factor of ``slow``.
 
-    ``at_ps``: simulated time, for a SIP (``JOIN_PS``: before joining) and the broker; else wall time since the start.
+    ``at_ps``: simulated time for a SIP (``JOIN_PS`` means before joining) or broker; else wall time from the start.
     """
 
     kind: str
@@ -144,7 +144,7 @@ def parse_fault(text: str) -> Fault | RandomFaults:
     if kind == "random":
         return _random(text, rest)
     if kind == LINK_KIND:
-        raise BadFault(f"{text!r}: the outage of a link is no fault of a process; give it to ahbm-launch")
+        raise BadFault(f"{text!r}: the outage of a link is no fault of a process; give the outage to ahbm-launch")
     pattern = r":(?P<where>[^@#]+)@" if kind in SIP_KINDS + HOST_KINDS else "@"
     found = re.fullmatch(pattern + r"(?P<when>[^:@#]+)(?::(?P<value>[^@#]*))?(?:#(?P<incarnation>.*))?", rest)
     if found is None:
@@ -190,9 +190,9 @@ def _value(text: str, kind: str, given: str | None) -> int:
     return 0
 
 
-def _whole(text: str, what: str, given: str, most: int, least: int = 0) -> int:
-    if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or not least <= int(given) <= most:
-        raise BadFault(f"{text!r}: {what} {given!r} must be a whole number from {least} to {most}")
+def _whole(text: str, what: str, given: str, limit: int, least: int = 0) -> int:
+    if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or not least <= int(given) <= limit:
+        raise BadFault(f"{text!r}: {what} {given!r} must be a whole number from {least} to {limit}")
     return int(given)
 
 
@@ -250,7 +250,7 @@ class FaultPlan:
 def _settled(spec: str) -> Fault:
     fault = parse_fault(spec)
     if isinstance(fault, RandomFaults):
-        raise BadFault(f"{spec!r} is random; give a drawn fault, or give it to ahbm-launch")
+        raise BadFault(f"{spec!r} is for ahbm-launch, which draws the faults; give one fault, such as kill:2@30us")
     return fault
 
 

@@ -3,7 +3,7 @@
 A record is a batch to a peer, or a mark: all packets sent before the time of a mark are in the records before it. Each
 record's checksum continues the checksum of the record before it, and the first continues the checksum of the header,
 which names plan and rank. So a record is valid only if all records before it are. When the file is opened, it is
-truncated at the first record that is damaged or does not belong there. The log survives a crash of its process but not
+truncated at the first record that is damaged or out of sequence. The log survives a crash of its process but not
 of its host, as it is never synced. Packets that the file lacks are sent again by the restarted SIP, and not compared.
 
 The new process of a restarted SIP writes a new file, which starts as a copy and replaces the old one. So an old process
@@ -143,14 +143,14 @@ class PacketLog:
             OutputError: when the file was damaged since it was opened.
         """
         self.flush()
-        at = len(self._header)
-        for at, to, body, _ in self._records():  # noqa: B007
+        end = len(self._header)
+        for end, to, body, _ in self._records():  # noqa: B007
             if to == dst:
                 batch = _decode_batch(body)
                 if batch is not None and batch.first + len(batch.packets) > first:
                     yield body
-        if at != self._end:
-            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs packets from it"
+        if end != self._end:
+            what = f"the packet log is damaged at byte {end} of {self._end}, and SIP {dst} needs packets from it"
             raise OutputError(f"{self._path}: {what}; start the run again, or --resume a kept run")
 
     def close(self) -> None:
@@ -159,15 +159,15 @@ class PacketLog:
         os.close(self._fd)
 
     def _output_error(self, error: OSError) -> OutputError:
-        where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
-        return OutputError(f"{self._path}: packets cannot be written: {error.strerror}; {where}")
+        hint = "free disk space, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
+        return OutputError(f"{self._path}: cannot write packets: {error.strerror}; {hint}")
 
     def _read_predecessors(self) -> int:
         """Restore state from the file; return the offset at which its last valid record ends."""
         found = os.pread(self._fd, LONGEST_HEADER, 0)
         if not found.startswith(self._header):
             if not self._header.startswith(found):
-                raise ConfigError(f"{self._path}: {self._objection(found)}; its packets are then simulated again")
+                raise ConfigError(f"{self._path}: {self._objection(found)}; the SIP then simulates from the start")
             os.ftruncate(self._fd, 0)
             return os.pwrite(self._fd, self._header, 0)
         end = len(self._header)
@@ -178,7 +178,7 @@ class PacketLog:
         size = os.fstat(self._fd).st_size
         if size > end:
             what = f"damaged, or incomplete after a kill, at byte {end} of {size}"
-            self.notice = f"{self._path}: the packet log is {what}; later packets are simulated again"
+            self.notice = f"{self._path}: the packet log is {what}; the SIP simulates later packets again"
         return end
 
     def _objection(self, found: bytes) -> str:
@@ -186,22 +186,22 @@ class PacketLog:
         header, newline, _ = found.partition(b"\n")
         words = header.removeprefix(MAGIC).split(b" ")
         if not header.startswith(MAGIC) or not newline or len(words) != 3:
-            return "not a packet log, or a damaged one; move it away"
+            return "not a packet log, or a damaged one; move the file away"
         if words[0] != FORMAT:
-            return "a packet log of another version, or a damaged one; move it away"
+            return "a packet log of another version, or a damaged one; move the file away"
         if words[2] != self._header.split()[-1]:
-            return f"the packet log of another rank than {self._rank}; put the right file there, or move it away"
-        return "the packet log of another plan, or a damaged one; use the run's config and script, or move it away"
+            return f"the packet log of another rank than {self._rank}; put the right file there, or move this file away"
+        return "the packet log of another plan, or damaged; use the config and script of the run, or move the file away"
 
     def _replace_file(self, folder: Folder) -> None:
         with folder.replacing(self._path.name) as fd:
-            for at in range(0, self._end, FLUSH_BYTES):
-                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            for offset in range(0, self._end, FLUSH_BYTES):
+                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - offset), offset), offset)
             if os.fstat(fd).st_size != self._end:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            own = os.dup(fd)
+            new_fd = os.dup(fd)
         os.close(self._fd)
-        self._fd = own
+        self._fd = new_fd
 
     def _restore(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
@@ -221,17 +221,17 @@ class PacketLog:
 
     def _records(self) -> Iterator[tuple[int, int, bytes, int]]:
         """Yield (end, destination, body, checksum) of every record up to the first invalid one."""
-        size, at, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
-        while at + _RECORD_BYTES <= size:
-            head = os.pread(self._fd, _RECORD_BYTES, at)
-            at += _RECORD_BYTES
+        size, offset, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
+        while offset + _RECORD_BYTES <= size:
+            head = os.pread(self._fd, _RECORD_BYTES, offset)
+            offset += _RECORD_BYTES
             length, dst = _HEAD.unpack_from(head)
-            body = os.pread(self._fd, length, at) if length <= min(size - at, MAX_FRAME_BYTES) else b""
+            body = os.pread(self._fd, length, offset) if length <= min(size - offset, MAX_FRAME_BYTES) else b""
             crc = zlib.crc32(body, zlib.crc32(head[: _HEAD.size], crc))
             if len(body) != length or _CRC.unpack_from(head, _HEAD.size) != (crc,):
                 return
-            at += length
-            yield at, dst, body, crc
+            offset += length
+            yield offset, dst, body, crc
 
 
 def _decode_batch(body: bytes) -> PacketBatch | None:

@@ -74,8 +74,8 @@ def check_script(path: Path, name: str = "worker") -> None:
         code = compile(source, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
-        why = error.msg if isinstance(error, SyntaxError) else str(error) or "it nests too deep"
-        raise ConfigError(one_line(f"{path}{line}: not valid Python: {why}")) from None
+        reason = error.msg if isinstance(error, SyntaxError) else str(error) or "the code nests too deep"
+        raise ConfigError(one_line(f"{path}{line}: not valid Python: {reason}")) from None
     if name and name not in code.co_names:
         raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
 

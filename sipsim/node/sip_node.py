@@ -124,7 +124,7 @@ class SipNode(SyncClient):
         host = self.chip.host
         host.start(self._host_program)
         if any(not task.ended and task not in self.chip.tasks() for task in host.tasks):
-            what = "leaves out the task of the host program, which would hide its hangs; add self.host.tasks"
+            what = "leaves out the task of the host program, which would hide hangs of the program; add self.host.tasks"
             raise InvariantViolation(f"{type(self.chip).__name__}.tasks {what}")
 
     def _send_record(self, record: RunRecord) -> None:

@@ -253,8 +253,8 @@ class TestInvariants:
     @pytest.mark.parametrize(
         ("method", "line"),
         [
-            ("_stamp", "before its stamped"),
-            ("ended", "answers a message that it did not get, or twice"),
+            ("_stamp", "before its stamped start"),
+            ("ended", "answers a message twice, or before its arrival"),
         ],
     )
     def test_broken_rules_are_found(

@@ -148,8 +148,8 @@ FAULTS = {
     "a wild address": (
         WILD,
         "MmuFault",
-        "16 bytes at virtual address 0x8000000000100000 are not mapped for cube 2, PE 0; mapped near it: below tensor "
-        "0: (4, 1024) i32, 16384 bytes at 0x8000000000003000 to 0x8000000000004000 (rank 0, cube 2, PE 0, at ",
+        "16 bytes at virtual address 0x8000000000100000 are not mapped for cube 2, PE 0; nearest mappings: below "
+        "tensor 0: (4, 1024) i32, 16384 bytes at 0x8000000000003000 to 0x8000000000004000 (rank 0, cube 2, PE 0, at ",
     ),
     "over the end of a shard": (
         ACROSS,

@@ -223,7 +223,7 @@ def test_a_message_that_is_changed_between_sips(number: int, monkeypatch: pytest
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.rank, outcome.also) == ("wrong_numbers", 2, [])
     ends, slot = "of rank 1 cube 0 PE 0 to rank 2 cube 0 PE 0", slots[0]
-    told = f"rank 2, second pass: message {number} E {ends} was changed on its way to the slot at {slot:#x}"
+    told = f"rank 2, second pass: message {number} E {ends} was changed in transit to the slot at {slot:#x}"
     assert outcome.error.message == told
     facts = {key: outcome.error.facts[key] for key in ("cube", "pe", "direction")}
     assert facts == {"cube": 0, "pe": 0, "direction": "E"}

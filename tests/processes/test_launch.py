@@ -199,8 +199,8 @@ class TestOutput:
             expected,
         )
         assert re.fullmatch(
-            r"would run intercube of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
-            r"\d+ channels, engine local; algorithm intercube_allreduce_fused: 64 participants, a cube each; "
+            r"would run intercube of 2048 elements per cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
+            r"\d+ channels, engine local; algorithm intercube_allreduce_fused: 64 participants, one per cube; "
             r"plan [0-9a-f]{16}",
             line,
         )

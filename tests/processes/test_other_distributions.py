@@ -82,7 +82,7 @@ def test_configs_of_nobody(tmp_path: Path) -> None:
         package(tmp_path, name, (ROOT / name / "__init__.py").read_text())
     (tmp_path / "configs").mkdir()
     done = python(tmp_path, called("launch"))
-    what = f"{tmp_path} has no default configs of ahbm-sim (sipsim/_configs): install it again"
+    what = f"{tmp_path} has no default configs of ahbm-sim (sipsim/_configs); install ahbm-sim again"
     assert (done.returncode, done.stderr) == (2, f"ahbm-launch: {what}\n")
 
 

@@ -50,7 +50,7 @@ def add_space(name: str, module: str) -> None:
     if name in _SPACE_CODE:
         return
     if len(SPACES) == 1 << SPACE_BITS:
-        raise ValueError(f"memory space {name!r}: an address has {SPACE_BITS} bits for it, and all codes are taken")
+        raise ValueError(f"memory space {name!r}: all {1 << SPACE_BITS} codes of memory spaces are taken")
     _SPACE_CODE.define(name, len(SPACES), module)
     SPACES.append(name)
 

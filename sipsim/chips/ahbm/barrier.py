@@ -112,8 +112,8 @@ class Barrier:
         if packet.kind == START:
             is_expected = is_expected and packet.time_ps >= now_ps
         if not is_expected or packet.time_ps > MAX_PS - tree.gap_ps:
-            what = f"with {_NAMES[packet.kind]} {packet.time_ps} ps is not one that the barrier waits for"
-            raise InvariantViolation(f"a control packet from SIP {src} to SIP {self._sip} {what}")
+            what = f"sent control packet {_NAMES[packet.kind]!r} with {packet.time_ps} ps"
+            raise InvariantViolation(f"SIP {src} {what}, which the barrier of SIP {self._sip} does not wait for")
         span = self._recorder.span("barrier", "packet", packet.sent_ps, now_ps, (src, packet.span))
         if packet.kind == END:
             self._note_end(src, packet.time_ps, packet.counts, span)

@@ -128,7 +128,7 @@ class AhbmJobs(BuiltInJobs[Plan]):
         BuiltinJob(job, chip.torch, chip.sip.plan, chip.sip.sip).run()
 
     def describe(self, job: Job) -> str:
-        each = "a rank" if job.algorithms else "a cube"
+        each = "per rank" if job.algorithms else "per cube"
         return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
 
     def check_overrides(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:

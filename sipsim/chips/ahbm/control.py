@@ -33,7 +33,7 @@ def m_cpu(cube: int) -> Node:
 
 def by_cube(places: Iterable[Place]) -> dict[int, list[int]]:
     """Return the PE numbers of each cube, in the order of ``places``."""
-    return {cube: [pe for _, pe in some] for cube, some in groupby(sorted(places), key=lambda place: place[0])}
+    return {cube: [pe for _, pe in group] for cube, group in groupby(sorted(places), key=lambda place: place[0])}
 
 
 class Stretch(NamedTuple):
@@ -76,14 +76,14 @@ class LaunchPath:
 
     def skew_ps(self, rank: int) -> Ps:
         """Return the delay in ps of a rank's launches at its host: the configured delay, or a draw from the seed."""
-        given = self.launch.start_skew_ns.get(str(rank))
-        if given is not None:
-            return ns_to_ps(given)
-        most_ps = ns_to_ps(self.launch.max_start_skew_ns)
-        if not most_ps:
+        configured_ns = self.launch.start_skew_ns.get(str(rank))
+        if configured_ns is not None:
+            return ns_to_ps(configured_ns)
+        limit_ps = ns_to_ps(self.launch.max_start_skew_ns)
+        if not limit_ps:
             return 0
         drawn = hashlib.sha256(f"start skew {self.launch.start_skew_seed} {rank}".encode()).digest()
-        return int.from_bytes(drawn[:8], "big") % (most_ps + 1)
+        return int.from_bytes(drawn[:8], "big") % (limit_ps + 1)
 
     def margin_ps(self, places: Sequence[Place]) -> Ps:
         """Return the time from IO_CPU's stamp to the start of the kernels of a launch on these PEs."""
@@ -126,25 +126,25 @@ class FanOutChecker:
         """Check that a broadcast sends its message to each of these PEs once."""
         self._pending[round_] = set(places)
         if len(self._pending[round_]) < len(places):
-            raise self._violation(f"a message is fanned out twice to one of the PEs {sorted(places)}")
+            raise self._violation(f"a broadcast sends its message twice to one of (cube, PE) {sorted(places)}")
 
     def answered(self, round_: object, place: Place) -> None:
         """Check that a PE answers a message of the broadcast, and answers only once."""
         if place not in self._pending.get(round_, ()):
-            raise self._violation(f"cube {place[0]}, PE {place[1]} answers a message that it did not get, or twice")
+            raise self._violation(f"cube {place[0]}, PE {place[1]} answers a message twice, or before its arrival")
         self._pending[round_].remove(place)
 
     def gathered(self, round_: object) -> None:
         """Check that all PEs have answered when IO_CPU has gathered a broadcast's answers."""
-        left = self._pending.pop(round_)
-        if left:
-            raise self._violation(f"a launch was gathered before the answers of (cube, PE) {sorted(left)}")
+        missing = self._pending.pop(round_)
+        if missing:
+            raise self._violation(f"IO_CPU gathered a launch before (cube, PE) {sorted(missing)} answered")
 
     def starts(self, place: Place, now_ps: Ps, target_ps: Ps) -> None:
         """Check that a kernel that starts now, at ``now_ps``, does not start before ``target_ps``."""
         if now_ps < target_ps:
             where = f"cube {place[0]}, PE {place[1]}"
-            raise self._violation(f"the kernel on {where} starts at {now_ps} ps, before its stamped {target_ps} ps")
+            raise self._violation(f"kernel on {where} starts at {now_ps} ps, before its stamped start, {target_ps} ps")
 
     def _violation(self, what: str) -> InvariantViolation:
         return InvariantViolation(f"SIP {self._sip}: {what}")
@@ -336,7 +336,7 @@ class DirectLaunch(Launch):
     """Launch without a control path: all kernels start at once, and the host sees the last end without delay."""
 
     def __init__(self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int) -> None:
-        self._left = len(places)
+        self._running = len(places)
         self._done = done
         for place in places:
             begin(place, cause)
@@ -344,8 +344,8 @@ class DirectLaunch(Launch):
             done(cause)
 
     def ended(self, place: Place, span: int) -> None:
-        self._left -= 1
-        if not self._left:
+        self._running -= 1
+        if not self._running:
             self._done(span)
 
 

@@ -47,8 +47,8 @@ def write_history(
     try:
         write_file(path, msgspec.msgpack.encode(history, enc_hook=_as_text))
     except OSError as error:
-        hint = "make room there, set TMPDIR to another folder, or leave --explain out"
-        raise OutputError(f"{path}: the history cannot be written: {error.strerror}; {hint}") from None
+        hint = "free disk space, set TMPDIR to another folder, or leave --explain out"
+        raise OutputError(f"{path}: cannot write the history: {error.strerror}; {hint}") from None
 
 
 def read_histories(folders: Sequence[Path]) -> list[History]:

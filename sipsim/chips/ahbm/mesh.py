@@ -235,7 +235,7 @@ def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Memory]]:
         if part.memory is not None:
             other, _ = serving.setdefault(part.memory.space, (kind, part.memory))
             if other != kind:
-                raise ValueError(f"{other} and {kind} both serve memory space {part.memory.space!r}")
+                raise ValueError(f"{other} and {kind} both serve memory space {part.memory.space!r}; rename one")
     return serving
 
 

@@ -116,8 +116,8 @@ class Plan(RunPlan):
         """Return the bytes that the plan's rings take in the memory of this kind of a PE: the maximum over PEs."""
         if self.ipcq.buffer_kind != kind:
             return 0
-        most = max((len(entries) for entries in self.entries.values()), default=0)
-        return most * self.ipcq.n_slots * self.ipcq.slot_size
+        n_entries = max((len(entries) for entries in self.entries.values()), default=0)
+        return n_entries * self.ipcq.n_slots * self.ipcq.slot_size
 
     @cached_property
     def ring_pools(self) -> dict[str, Region]:
@@ -153,7 +153,7 @@ class Plan(RunPlan):
         if not self.algorithm.is_schedule:
             return ""
         runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
-        return f"algorithm {self.algorithm.name} runs {runs}; those that are wired before the run: {wired}"
+        return f"algorithm {self.algorithm.name} runs {runs}; algorithms wired before the run: {wired}"
 
     @cached_property
     def worker_settings(self) -> WorkerSettings:
@@ -249,9 +249,9 @@ class Plan(RunPlan):
         if run.collective == SEND_RECV:
             return rank == 0, rank == 1
         task = self._task_of(run)
-        of, every = task.collective, range(units(task.collective.cut, task.size))
-        holds = any(of.holds(unit, rank, task.size, task.root) for unit in every)
-        return holds, any(of.needs(unit, rank, task.size, task.root) for unit in every)
+        collective, every = task.collective, range(units(task.collective.cut, task.size))
+        holds = any(collective.holds(unit, rank, task.size, task.root) for unit in every)
+        return holds, any(collective.needs(unit, rank, task.size, task.root) for unit in every)
 
     def _task_of(self, run: RunRecord) -> Task:
         collective = COLLECTIVES.get(run.collective)
@@ -282,8 +282,8 @@ class Plan(RunPlan):
         mean = [format_time_ps(total // self.system.n_sips) for total in (in_force, installed)]
         lost = f"{max(installed - in_force, 0) / installed:.1%}"
         return [
-            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by those of the plan's own queue "
-            f"pairs; {lost} lost, so that queue pairs may be made while time runs"
+            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by bounds for the plan's queue "
+            f"pairs only; {lost} lost, so that scripts may install queue pairs during the run"
         ]
 
     def notes(self) -> list[str]:
@@ -295,7 +295,7 @@ class Plan(RunPlan):
         table = "" if TABLES.get(topology).self_wired else f", neighbour table {topology}"
         count = f"{self.world_size} participant{'s' * (self.world_size != 1)}"
         per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(self.resolved, name)]
-        return [f"algorithm {name}: {count}, a {per} each{table}"]
+        return [f"algorithm {name}: {count}, one per {per}{table}"]
 
     def data_channels(self) -> list[Channel]:
         """Return the channels of the links, with lookaheads short enough for far credits."""

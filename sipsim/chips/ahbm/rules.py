@@ -12,9 +12,10 @@ from sipsim.config.schema import NoParams, Resolved
 
 def cubes_fit_addresses(resolved: Resolved) -> None:
     """Check that cube numbers fit the ``CUBE_BITS`` of a physical address."""
-    mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
-    if mesh.w * mesh.h > most:
-        raise refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", f"must have at most {most} cubes, as addresses do")
+    mesh, limit = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
+    if mesh.w * mesh.h > limit:
+        what = f"must have at most {limit} cubes, the limit of an address"
+        raise refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", what)
 
 
 def flits_have_room(resolved: Resolved) -> None:
@@ -56,7 +57,7 @@ def every_pe_has_a_router(resolved: Resolved) -> None:
     routers = cube.noc.routers.w * cube.noc.routers.h
     if cube.pes > routers:
         mesh = f"{cube.noc.routers.w}x{cube.noc.routers.h}"
-        what = f"must be at most {routers}, one PE a router (cube.noc.routers is {mesh})"
+        what = f"must be at most {routers}, one PE per router (cube.noc.routers is {mesh})"
         raise refused(("cube", "pes"), cube.pes, what, ("cube", "noc", "routers"))
 
 
@@ -103,7 +104,7 @@ def a_launch_has_its_cpus(resolved: Resolved) -> None:
     components = resolved.components
     for name in ("io_cpu", "m_cpu"):
         if components.launch is not None and getattr(components, name) is None:
-            what = f"launch needs it; give {name} its keys, or set launch to null"
+            what = f"launch needs {name}; give {name} its keys, or set launch to null"
             raise refused((name,), "null", what, ("launch",))
 
 

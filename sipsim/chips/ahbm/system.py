@@ -107,18 +107,18 @@ class AhbmSystem(RoutedSips):
 
     def _least_path_ps(self, port: str, out: bool) -> int:
         """Return the least time for the PEs of the port's cube, or for other cubes the port's edge plus a crossing."""
-        known = self._least_ways_ps.get((port, out))
-        if known is not None:
-            return known
+        cached_ps = self._least_ways_ps.get((port, out))
+        if cached_ps is not None:
+            return cached_ps
         cube, ends = self.graph.port_cube(port), [port_node(port)]
         pes = [Node("pe", cube, pe) for pe in range(self.n_pes)]
         routes = [self.graph.route(*(pair if out else pair[::-1])) for pair in product(pes, ends)]
-        ways_ps = [route.head_ps() for route in routes]
+        paths_ps = [route.head_ps() for route in routes]
         if self.n_cubes > 1:
             route = routes[0]
             ends_ps = sum(edge.wire_ps + edge.overhead_ps for edge in (route.edges[0], route.edges[-1]))
-            ways_ps.append(route.start_ps + ends_ps + self._crossing_ps)
-        return self._least_ways_ps.setdefault((port, out), min(ways_ps))
+            paths_ps.append(route.start_ps + ends_ps + self._crossing_ps)
+        return self._least_ways_ps.setdefault((port, out), min(paths_ps))
 
     @cached_property
     def _crossing_ps(self) -> int:

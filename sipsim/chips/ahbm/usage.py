@@ -88,7 +88,7 @@ class UsageMeter:
             self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:
-        """End the current stretch and begin a stretch of ``iterations`` equal iterations of a row (0: outside rows)."""
+        """End the current stretch and begin another of ``iterations`` equal iterations of a row; 0 if outside rows."""
         if not iterations and self._iterations == 0:
             return
         now = self._read()
@@ -139,18 +139,18 @@ def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
     With ``sign`` -1 subtract ``other``, an earlier state of ``one``.
     """
     mine: Any = one
-    its: Any = other
+    theirs: Any = other
     total: Any
-    if not its or (not mine and sign > 0):
-        total = mine or its
+    if not theirs or (not mine and sign > 0):
+        total = mine or theirs
     elif isinstance(mine, Mapping):
-        total = {key: combined(value, its[key], sign) if key in its else value for key, value in mine.items()}
-        total = {**its, **total} if sign > 0 else total
+        total = {key: combined(value, theirs[key], sign) if key in theirs else value for key, value in mine.items()}
+        total = {**theirs, **total} if sign > 0 else total
     elif isinstance(mine, tuple):
-        total = [combined(*pair, sign) for pair in zip(mine, its, strict=True)]
+        total = [combined(*pair, sign) for pair in zip(mine, theirs, strict=True)]
         total = type(mine)(total) if type(mine) is tuple else type(mine)(*total)
     else:
-        total = mine.plus(its) if isinstance(mine, OutageUse) else mine + sign * its
+        total = mine.plus(theirs) if isinstance(mine, OutageUse) else mine + sign * theirs
     found: Counts = total
     return found
 

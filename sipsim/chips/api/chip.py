@@ -333,7 +333,7 @@ def planned(resolved: Resolved) -> RunPlan:
     reads.is_counting = True
     plan = kind.plan(resolved)
     if not isinstance(plan, RunPlan):
-        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; must be a RunPlan")
+        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; return a RunPlan")
     _ = plan.channels, plan.reactions_ps
     with reads.apart():
         _ = plan.digest

@@ -89,14 +89,14 @@ class Costs:
         """Yield the delays of a key within a span's time. If several accesses or transfers fit, such as messages that
         a PE sends together, the access or transfer with delays closest to ``left_ps`` is used.
         """
-        some = self._late.get(key, [])
+        candidates = self._late.get(key, [])
         # A send's transfer starts when its command is issued, and its bytes leave when the issue ends. An operation's
         # transfer may start before its span, as its kernel runs ahead, but ends with it. An access starts in its span.
-        is_access = bool(some) and isinstance(some[0], Wait)
+        is_access = bool(candidates) and isinstance(candidates[0], Wait)
         issued_ps = span.start_ps - (0 if is_access else self._issue_ps)
-        first = bisect_left(some, issued_ps, key=lambda each: each.now_ps)
-        stop = bisect_right(some, span.end_ps, key=lambda each: each.now_ps)
-        fitting = [each for each in some[first:stop] if each.end_ps <= span.end_ps]
+        first = bisect_left(candidates, issued_ps, key=lambda each: each.now_ps)
+        stop = bisect_right(candidates, span.end_ps, key=lambda each: each.now_ps)
+        fitting = [each for each in candidates[first:stop] if each.end_ps <= span.end_ps]
 
         def misfit(each: Delayed | Wait) -> tuple[bool, Ps]:
             is_at_an_end = each.now_ps in (issued_ps, span.start_ps) or each.end_ps == span.end_ps
@@ -185,7 +185,7 @@ def _pe(place: Place) -> str:
 
 
 def _tcm_of(place: Place) -> int:
-    """The address under which a PE's accesses to its TCM are recorded (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
+    """Return the address that records use for a PE's accesses to its TCM (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
     return PhysAddr(*place, "tcm", 0).encode()
 
 

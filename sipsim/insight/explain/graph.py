@@ -130,6 +130,6 @@ class Graph:
             elif span.end_ps > span.start_ps and not span.is_wait:
                 begin = begin + durations(rank, span)
             ends[rank, span.number] = begin
-        known = [ends.get(key, np.full(width, self.span(key).end_ps, np.int64)) for key in last]
-        latest: Times = np.max(known, axis=0)
+        ends_ps = [ends.get(key, np.full(width, self.span(key).end_ps, np.int64)) for key in last]
+        latest: Times = np.max(ends_ps, axis=0)
         return latest

@@ -21,7 +21,7 @@
 Spans of the control path::
 
     messages                               cube; the PE, for a message from or to a PE; bytes
-    dispatch                               how many PEs this dispatch served
+    dispatch                               number of PEs dispatched so far
     start margin                           cube and number of each PE that starts
     gather                                 the spans of the answers
     start                                  the spans of the message and of the margin

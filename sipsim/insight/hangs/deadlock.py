@@ -135,7 +135,7 @@ def _channels_text(channels: Channels) -> str:
         return f"{what}: {shortened([*cycle, cycle[0]])}"
     rest = len({each.name for each in blocked}) - 1
     more = f"; {rest} more {'channel is' if rest == 1 else 'channels are'} blocked" if rest else ""
-    return f"{blocked[0]}, and that waits for no channel{more}"
+    return f"{blocked[0]}, which waits for no channel{more}"
 
 
 def _other_text(tasks: Sequence[TaskState], folder: str) -> str:
@@ -182,7 +182,7 @@ def _wait_lines(wait: Wait, folder: str) -> list[str]:
         lines.append(f"    there: {pointers(far)} (its {far.direction})")
     if unread:
         others = ", ".join(f"{queue.unread} from {queue.direction}" for queue in unread)
-        lines.append(f"    it has unread messages in other directions: {others}")
+        lines.append(f"    unread messages in other directions: {others}")
     return lines
 
 

@@ -11,7 +11,7 @@ class WaitFacts(TypedDict):
 
     op: Annotated[str, no_time("The operation that waits: send or recv.")]
     file: Annotated[str, no_time("The file of the kernel's line that waits; empty if unknown.")]
-    line: Annotated[int, no_time("The number of that line, from 1; 0 if unknown.")]
+    line: Annotated[int, no_time("The line number in the file, from 1; 0 if unknown.")]
     here: Annotated[QueueEnd, no_time("The end of the queue pair at the PE that waits.")]
     peer: Annotated[list[int], no_time("SIP, cube and PE of the far end.")]
     there: Annotated[QueueEnd | None, no_time("The far end; null if no SIP has reported it.")]
@@ -29,9 +29,9 @@ class CodeFacts(TypedDict, total=False):
 class TaskFacts(CodeFacts, total=False):
     """A kernel or a host script, and its code position."""
 
-    rank: Annotated[int, no_time("The SIP.")]
+    rank: Annotated[int, no_time("The rank of the SIP.")]
     task: Annotated[str, no_time("The task: a kernel by its place, or the host script.")]
-    waits_for: Annotated[str, no_time("What the task waits for; empty while it runs.")]
+    waits_for: Annotated[str, no_time("What the task waits for; empty while the task runs.")]
 
 
 class PositionFacts(TaskFacts, total=False):
@@ -44,7 +44,7 @@ class DeadlockFacts(TypedDict):
     """A deadlock: which tasks and channels wait for what. Only some chips report blocked channels."""
 
     blocked: NotRequired[
-        Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]
+        Annotated[list[BlockedResource], no_time("Blocked channels; the channels of the cause are first.")]
     ]
     channel_cycle: NotRequired[
         Annotated[
@@ -55,6 +55,6 @@ class DeadlockFacts(TypedDict):
     reason: Annotated[str, no_time("The cycle of waits, or what is missing, in one line.")]
     hint: Annotated[str, no_time("The likely cause in the program, in one line; may be empty.")]
     time_ps: Annotated[int, simulated_time("The time of the last event, in ps.")]
-    waits: Annotated[list[WaitFacts], no_time("Every PE that waits on a queue pair; those of the cause come first.")]
+    waits: Annotated[list[WaitFacts], no_time("Each wait of a PE on a queue pair; the waits of the cause are first.")]
     others: Annotated[list[TaskFacts], no_time("Kernels and scripts that do not wait on a queue pair.")]
     cycle: Annotated[list[list[int]], no_time("SIP, cube and PE of each PE in the cycle; empty without a cycle.")]

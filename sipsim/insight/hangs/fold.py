@@ -70,8 +70,8 @@ def numbered(name: str, numbers: Iterable[int]) -> str:
             runs.append([number])
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
     if len(texts) > MOST_RUNS:
-        left = sum(map(len, runs[MOST_RUNS - 1 :]))
-        texts[MOST_RUNS - 1 :] = [f"{left} more up to {runs[-1][-1]}"]
+        remaining = sum(map(len, runs[MOST_RUNS - 1 :]))
+        texts[MOST_RUNS - 1 :] = [f"{remaining} more up to {runs[-1][-1]}"]
     plural = "" if len(runs) == 1 and len(runs[0]) == 1 else "s"
     return f"{name}{plural} {', '.join(texts)}"
 

@@ -76,9 +76,9 @@ def _not_made(dumps: Sequence[SipDump]) -> str:
     texts = []
     for call, absent, ranks in missing[:MOST_CALLS]:
         has, its = ("have", "their scripts have") if absent[1:] else ("has", "its script has")
-        why = f" ({its} ended)" if ended.issuperset(absent) else ""
+        reason = f" ({its} ended)" if ended.issuperset(absent) else ""
         others = f"{numbered('rank', ranks)} {'wait' if ranks[1:] else 'waits'} in it"
-        texts.append(f"{numbered('rank', absent)} {has} not called {open_call_text(call)}{why}; {others}")
+        texts.append(f"{numbered('rank', absent)} {has} not called {open_call_text(call)}{reason}; {others}")
     if len(missing) > MOST_CALLS:
         texts.append(f"{len(missing) - MOST_CALLS} more such calls")
     return "; ".join(texts)
@@ -106,8 +106,8 @@ def _unused_hint(waits: Sequence[Wait]) -> str:
             slots = f"{len(unused)} of the {far.n_slots} slots of its ring {far.direction}"
             what = f"{place_name(far.place)} has received {slots} into handles that no command has named"
             return (
-                f"{what}: {', '.join(unused[:4])} (latch: in_place); name one in a command, or tl.release it; else "
-                f"give defaults.n_slots more, or defaults.latch copy"
+                f"{what}: {', '.join(unused[:4])} (latch: in_place); name a handle in a command, or tl.release the "
+                f"handle; else raise defaults.n_slots, or set defaults.latch=copy"
             )
     return ""
 

@@ -26,15 +26,15 @@ def explain_positions(
 ) -> Positions:
     """Return the code positions of all tasks: running tasks first, then tasks in other waits, then waits on queues.
 
-    ``unknown``: by rank, why the dump is missing. ``folder``: the user's working folder, for relative paths.
+    ``unknown``: reasons of missing dumps, by rank. ``folder``: the user's working folder, for relative paths.
     """
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)
     kernels = task_entries((task for task in tasks if task.place[1] >= 0), folder)
-    silent = [Entry((rank, -1, -1), why) for rank, why in sorted(missing.items())]
+    silent = [Entry((rank, -1, -1), reason) for rank, reason in sorted(missing.items())]
     lines = [_head(dumps), *folded(kernels), *folded([*silent, *script_entries(dumps, tasks, folder)], most=10)]
     facts = [cast(PositionFacts, task_facts(task)) for task in tasks]
-    facts += [PositionFacts(rank=rank, unknown=why) for rank, why in missing.items()]
+    facts += [PositionFacts(rank=rank, unknown=reason) for rank, reason in missing.items()]
     return Positions("\n".join(lines), facts)
 
 

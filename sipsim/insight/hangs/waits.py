@@ -118,11 +118,11 @@ def channels_of(dumps: Iterable[SipDump]) -> Channels:
     if cycle:
         place_of = {name: place for place, name in enumerate(cycle)}
         return Channels(cycle, sorted(blocked, key=lambda each: place_of.get(each.name, len(cycle))))
-    left = {each.name for each in blocked}
+    remaining = {each.name for each in blocked}
     ordered: list[BlockedResource] = []
-    while left:
+    while remaining:
         # At least one channel is found: otherwise all would wait for each other in a cycle.
-        ends = {each.name for each in blocked if each.name in left and each.waits_for not in left}
+        ends = {each.name for each in blocked if each.name in remaining and each.waits_for not in remaining}
         ordered += [each for each in blocked if each.name in ends]
-        left -= ends
+        remaining -= ends
     return Channels([], ordered)

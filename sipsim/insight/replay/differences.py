@@ -132,7 +132,7 @@ class Differences:
     """The differences between the two passes on one SIP.
 
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
-    arrives later. So each stays pending until the end of the run; then the first that no race explains is an error.
+    arrives later. So a difference stays pending to the end of the run; then the first one without a race is an error.
 
     ``canonical``: maps each address to the one canonical address of the same byte.
     """
@@ -175,7 +175,7 @@ class Differences:
     def of_arrival(self, by: Arrival) -> None:
         """Add a message whose data on arrival does not match the CRC that the message carries."""
         ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
-        text = f"message {by.seq} {by.direction} {ends} was changed on its way to the slot at {by.address:#x}"
+        text = f"message {by.seq} {by.direction} {ends} was changed in transit to the slot at {by.address:#x}"
         self._add(_Pending(by, text))
 
     def of_values(

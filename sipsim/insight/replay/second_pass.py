@@ -66,7 +66,7 @@ class _Pe:
         try:
             return self.values[name][0]
         except KeyError:
-            raise WrongRecord(f"no record has filled handle {name} of this PE, or it has been freed") from None
+            raise WrongRecord(f"no record has filled handle {name} of this PE, or the handle has been freed") from None
 
     def read(self, address: int, nbytes: int) -> bytes:
         self.reads.append((address, nbytes))
@@ -80,10 +80,10 @@ class _Pe:
 
     def take_over(self, data: bytes) -> None:
         """Overwrite the ranges that the record wrote with the first pass's bytes."""
-        at = 0
+        offset = 0
         for address, nbytes in self.writes:
-            self._memory.write(address, data[at : at + nbytes])
-            at += nbytes
+            self._memory.write(address, data[offset : offset + nbytes])
+            offset += nbytes
 
     def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
         _, recorded, _, _, crc = self.item
@@ -150,10 +150,10 @@ class SecondPass:
         record, recorded, freed, *_ = item
         if self._stopped:
             return
-        known = self._rules.get(record[0]) or self._find_rule(record[0])
-        if known is None:
+        entry = self._rules.get(record[0]) or self._find_rule(record[0])
+        if entry is None:
             return
-        perform, origin, result_at = known
+        perform, origin, result_at = entry
         place = record[CUBE:FIRST_FIELD]
         pe = self._pes.get(place)
         if pe is None:
@@ -167,7 +167,7 @@ class SecondPass:
         except MemoryError:
             raise
         except Exception as error:
-            text = str(error) if isinstance(error, WrongRecord) else f"its rule fails: {type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, WrongRecord) else f"the rule fails: {type(error).__name__}: {error}"
             self.differences.of_record(pe.by, text)
             values = recorded
         else:
@@ -176,7 +176,7 @@ class SecondPass:
                 values = recorded
         if freed is not None and isinstance(values, np.ndarray):
             if result_at and record[result_at] != freed.name:
-                self.differences.of_record(pe.by, f"its values are those of {freed.name}")
+                self.differences.of_record(pe.by, f"the values are of handle {freed.name}, not of the result")
             freed.values = pe.values
             pe.values[freed.name] = values, freed
         elif result_at and isinstance(values, np.ndarray):
@@ -187,13 +187,13 @@ class SecondPass:
         """Return the rule of a kind, the origin of its values, and the index of ``result`` in records; 0 if none."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
-            self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
+            self._stopped = f"records of kind {kind} have no replay rule; {self._records} records were compared before"
             self._pes.clear()
             self.messages.clear()
             return None
         result_at = FIRST_FIELD + names.index(RESULT) if RESULT in names else 0
-        known = self._rules[kind] = rule.perform, rule.values, result_at
-        return known
+        entry = self._rules[kind] = rule.perform, rule.values, result_at
+        return entry
 
     def _compare_values(self, pe: _Pe, origin: str, recorded: Values, values: Values | None) -> None:
         """Add the difference of a record's values, if any. ``origin``: the origin that the rule declares."""

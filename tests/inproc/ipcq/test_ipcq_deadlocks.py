@@ -66,8 +66,8 @@ def test_a_handle_that_is_never_used_is_named() -> None:
     assert done.error is not None
     assert done.error["message"].startswith(
         f"{NAMES[B]} has received 2 of the 2 slots of its ring a into handles that no command has named: h0, h1 "
-        "(latch: in_place); name one in a command, or tl.release it; else give defaults.n_slots more, or "
-        "defaults.latch copy; 2 PEs wait"
+        "(latch: in_place); name a handle in a command, or tl.release the handle; else raise defaults.n_slots, or set "
+        "defaults.latch=copy; 2 PEs wait"
     )
 
 

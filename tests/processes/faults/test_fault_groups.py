@@ -185,7 +185,7 @@ class TestFullDisk:
         assert (done.exit_code, done.document["status"], done.document["error"]["kind"]) == (4, "failed", "not_kept")
         first, *_ = done.stderr.splitlines()
         assert first.startswith("ahbm-launch: not_kept: ")
-        assert ".packets: packets cannot be written: File too large; make room there, or choose another " in first
+        assert ".packets: cannot write packets: File too large; free disk space, or choose another " in first
         assert "Traceback" not in done.stderr
 
     @pytest.mark.fault

@@ -56,9 +56,9 @@ def test_like_a_bytearray(writes: list[tuple[list[int], int]], reads: list[list[
 @pytest.mark.parametrize(
     ("address", "nbytes", "says"),
     [
-        (at(CAPACITY), 1, f"1 bytes at {HBM}+{CAPACITY:#x} are outside its memory of {CAPACITY} bytes"),
-        (at(CAPACITY - 1), 2, f"2 bytes at {HBM}+{CAPACITY - 1:#x} are outside its memory of {CAPACITY} bytes"),
-        (at(1000, space="tcm"), 1, "1 bytes at sip1.cube0.pe0.tcm+0x3e8 are outside its memory of 1000 bytes"),
+        (at(CAPACITY), 1, f"1 bytes at {HBM}+{CAPACITY:#x} are outside the memory of {CAPACITY} bytes"),
+        (at(CAPACITY - 1), 2, f"2 bytes at {HBM}+{CAPACITY - 1:#x} are outside the memory of {CAPACITY} bytes"),
+        (at(1000, space="tcm"), 1, "1 bytes at sip1.cube0.pe0.tcm+0x3e8 are outside the memory of 1000 bytes"),
         (at(0, sip=0), 1, "sip0.cube0.pe0.hbm+0x0 is not a memory of SIP 1"),
         (VIRTUAL_BIT, 1, "0x8000000000000000 is not a physical address"),
         (3 << 36, 1, "0x3000000000 names no memory space"),

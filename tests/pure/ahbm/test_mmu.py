@@ -92,8 +92,8 @@ def test_a_fault_tells_what_is_mapped_near_it() -> None:
     with pytest.raises(MmuFault) as far:
         table.find(2, 5, VA + 512, 8)
     assert str(far.value) == (
-        "8 bytes at virtual address 0x8000000000000200 are not mapped for cube 2, PE 5; mapped near it: below tensor 0 "
-        "at 0x8000000000000000 to 0x8000000000000100, above tensor 2 at 0x8000000000002000 to 0x8000000000002100"
+        "8 bytes at virtual address 0x8000000000000200 are not mapped for cube 2, PE 5; nearest mappings: below tensor "
+        "0 at 0x8000000000000000 to 0x8000000000000100, above tensor 2 at 0x8000000000002000 to 0x8000000000002100"
     )
     with pytest.raises(MmuFault) as freed:
         table.find(2, 5, VA + 4096 + 8, 8)
@@ -102,7 +102,7 @@ def test_a_fault_tells_what_is_mapped_near_it() -> None:
         "kernels use it"
     )
     assert (freed.value.cube, freed.value.pe) == (2, 5)
-    with pytest.raises(MmuFault, match=r"mapped near it: nothing$"):
+    with pytest.raises(MmuFault, match=r"nearest mappings: none$"):
         PageTable(PAGE).find(0, 0, VA, 1)
 
 
@@ -150,7 +150,7 @@ def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -
             assert mmus[at].translate(segment.va, segment.nbytes) == want
     kept.clear()
     space.free_dead()
-    with pytest.raises(MmuFault, match=r"mapped near it: nothing$|was freed"):
+    with pytest.raises(MmuFault, match=r"nearest mappings: none$|was freed"):
         table.find(0, 0, max(last - 1, VA), 1)
 
 

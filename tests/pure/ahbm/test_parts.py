@@ -136,7 +136,7 @@ def patched(patch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
 def test_two_parts_of_one_space_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     CubeMeshGraph(config(WITH_SCRATCH))
     patched(monkeypatch, lambda made: setattr(made, "memory", made.memory._replace(space="sram")))
-    with pytest.raises(ValueError, match=r"sram and lab\.scratch both serve memory space 'sram'"):
+    with pytest.raises(ValueError, match=r"sram and lab\.scratch both serve memory space 'sram'; rename one"):
         CubeMeshGraph(config(WITH_SCRATCH))
 
 

@@ -103,7 +103,7 @@ class TestNoCycle:
         end = BlockedResource("SIP 3 eth0 receiver 0", "SIP 3 worker 1-1", FULL)
         told = explain_deadlock([msgspec.json.encode(each) for each in dumps([*line, end], (WORKER,))])
         assert told.headline == (
-            f"SIP 3 eth0 receiver 0 ({FULL}) waits for SIP 3 worker 1-1, and that waits for no channel; "
+            f"SIP 3 eth0 receiver 0 ({FULL}) waits for SIP 3 worker 1-1, which waits for no channel; "
             "6 more channels are blocked; nothing can happen any more, at 1.500 ns"
         )
         names = [each["name"] for each in told.facts["blocked"]]

@@ -182,7 +182,7 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
             lambda self, queue, sent, *rest: (self, queue, replace(sent, data=changed(sent.data)), *rest),
         ),
         "",
-        r"message 0 E of rank 0 cube 0 PE 0 to rank 0 cube 1 PE 0 was changed on its way to the slot at 0x\w+$",
+        r"message 0 E of rank 0 cube 0 PE 0 to rank 0 cube 1 PE 0 was changed in transit to the slot at 0x\w+$",
     ),
     "cell before it is read": (
         wrong_cell(hbm(0, 0), 0),
@@ -446,12 +446,12 @@ def test_a_rule_that_fails_is_a_difference_of_its_record(monkeypatch: pytest.Mon
     found = after(bench).difference
     assert found is not None
     assert found.number == 1
-    text = "its rule fails: ValueError: cannot reshape array of size 40 into shape (7,7)"
+    text = "the rule fails: ValueError: cannot reshape array of size 40 into shape (7,7)"
     assert found.message.endswith(text)
 
 
 def test_a_kind_without_a_rule_ends_the_second_pass() -> None:
-    expected = "records of kind twice have no replay rule; 1 were performed before"
+    expected = "records of kind twice have no replay rule; 1 records were compared before"
     assert after(doubled(TWICE)) == Verdict(records=1, stopped=expected)
 
 

@@ -327,7 +327,7 @@ def test_a_message_of_another_size_is_not_copied() -> None:
         ({"dst_space": "hbm"}, KernelError, "dst_space= without dst_addr="),
         ({"dst_addr": tcm(1, 0), "dst_space": "hbm"}, KernelError, "is not in space hbm"),
         ({"dst_addr": tcm(1, 0), "dst_space": "l2"}, KernelError, "space 'l2' is not known; allowed: tcm, hbm, sram"),
-        ({"dst_addr": tcm(1, 16 * 2**20 - 60)}, MemoryAccessError, "outside its memory"),
+        ({"dst_addr": tcm(1, 16 * 2**20 - 60)}, MemoryAccessError, "outside the memory"),
         ({"dst_addr": tcm(1, 0, sip=1)}, MemoryAccessError, "is not a memory of SIP 0"),
     ],
 )

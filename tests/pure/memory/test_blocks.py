@@ -160,6 +160,6 @@ def test_a_block_ends_within_its_memory(is_read: bool) -> None:
         dma.read(block, lambda _: None)
     else:
         dma.write(block, bytes(192), lambda: None)
-    with pytest.raises(MemoryAccessError, match=r"^320 bytes at .* are outside its memory of 1048576 bytes$"):
+    with pytest.raises(MemoryAccessError, match=r"^320 bytes at .* are outside the memory of 1048576 bytes$"):
         made.run()
     assert made.sip.memory.read(at("hbm", (1 << 20) - 256), 256) == bytes(256)

@@ -95,7 +95,7 @@ class TestPlans:
             FaultPlan.of(["agent:c@1s"]).check(4, ["b", "a"])
 
     def test_random_faults_must_be_drawn_first(self) -> None:
-        with pytest.raises(BadFault, match="is random; give a drawn fault"):
+        with pytest.raises(BadFault, match="is for ahbm-launch, which draws the faults"):
             FaultPlan.of(["random:1"])
 
 

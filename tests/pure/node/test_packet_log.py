@@ -236,7 +236,7 @@ def test_a_file_that_is_not_this_log_is_refused_and_kept(tmp_path: Path, header:
     with pytest.raises(ConfigError, match=says) as caught:
         PacketLog(str(tmp_path), 0, DIGEST)
     assert str(caught.value).startswith(f"{path}: ")
-    assert "move it away" in str(caught.value)
+    assert "away; the SIP then simulates" in str(caught.value)
     assert path.read_text() == header
 
 

@@ -37,7 +37,7 @@ USES = {
 CASES = {
     "raises": (LINK, "    lookahead_ps = property(lambda self: 1 / 0)", r"mine\.py:\d+: <lambda> raised ZeroDivision"),
     "exits": (CHIP, "raise SystemExit(0)", r"users/mine\.py:\d+: plan raised SystemExit: 0$"),
-    "no plan": (CHIP, "return None", r"^Mine\.plan returned None; must be a RunPlan$"),
+    "no plan": (CHIP, "return None", r"^Mine\.plan returned None; return a RunPlan$"),
     "lookahead is no whole number": (
         LINK,
         "    def lookahead_ps(self, way_ps): return 10.5",

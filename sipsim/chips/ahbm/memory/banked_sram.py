@@ -26,7 +26,7 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class Banks(Section, frozen=True):
-    """Parameters. ``banks``: how many. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
+    """Parameters. ``interleave_bytes``: size of the interleave unit. ``bank_bandwidth_GBps``: bandwidth per bank."""
 
     banks: Annotated[int, Meta(ge=1, le=1024)]
     interleave_bytes: Annotated[int, Meta(ge=1, le=2**20)]
@@ -50,17 +50,17 @@ class BankSet:
     def loads(self, block: Block) -> tuple[Load, ...]:
         """Return the edges that an access to a block uses, with the bytes that count on each edge."""
         bits, banks = self._stretch_bits, max(len(self._names), 1)
-        met = [0] * banks
+        pieces = [0] * banks
         for address in block.addresses:
             offset = address & _OFFSET_MASK
             first, last = offset >> bits, offset + block.row_bytes - 1 >> bits
             rounds, more = divmod(last - first + 1, banks)
-            for at in range(banks if rounds else more):
-                met[(first + at) % banks] += rounds + (at < more)
-        every = (self._every, sum(met) << bits)
-        if all(met):
+            for index in range(banks if rounds else more):
+                pieces[(first + index) % banks] += rounds + (index < more)
+        every = (self._every, sum(pieces) << bits)
+        if all(pieces):
             return (every,)
-        return (every, *[(name, count << bits) for name, count in zip(self._names, met, strict=True) if count])
+        return (every, *[(name, count << bits) for name, count in zip(self._names, pieces, strict=True) if count])
 
 
 @MEMORY_KINDS.register("banked_sram")
@@ -81,7 +81,7 @@ class BankedSram(MemoryPort):
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         for name in ("banks", "interleave_bytes"):
             if what := no_power_of_two(getattr(params, name)):
-                return Refusal(name, f"address bits choose the bank, so it {what}")
+                return Refusal(name, f"{what}: address bits select the bank")
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:

@@ -77,18 +77,18 @@ class Mapping:
 
     def units(self, piece: BurstRun) -> Iterator[tuple[int, int]]:
         """Yield pseudo channel and bank group of each burst of a partial line."""
-        number, at = divmod(piece.first, self.line)
+        number, start = divmod(piece.first, self.line)
         spread = self._hash(number, self.line)
-        for unit in range(at, at + piece.bursts):
+        for unit in range(start, start + piece.bursts):
             yield divmod(unit ^ spread, self.groups)
 
     def _hash(self, number: int, below: int) -> int:
         """Fold all bits of ``number`` by XOR into a number below ``below``, a power of two; 0 if not hashed."""
-        found = 0
+        folded = 0
         while number and self._is_hashed:
             number, low = divmod(number, below)
-            found ^= low
-        return found
+            folded ^= low
+        return folded
 
 
 HBM_CONTROLLER = "hbm_controller"
@@ -310,12 +310,13 @@ class HbmController(MemoryPort):
         if preset is None:
             return Refusal("preset", unknown_name("HBM preset", params.preset, presets()))
         if what := no_power_of_two(params.channels):
-            return Refusal("channels", f"address bits choose the channel, so it {what}")
-        have = params.channels * preset.channel_MiB
-        if capacity_bytes > have * MIB:
-            want = capacity_bytes // MIB
-            what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
-            return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
+            return Refusal("channels", f"{what}: address bits select the channel")
+        channels_MiB = params.channels * preset.channel_MiB
+        if capacity_bytes > channels_MiB * MIB:
+            slice_MiB = capacity_bytes // MIB
+            what = f"channels of {params.preset} hold {channels_MiB} MiB, and a PE's slice has {slice_MiB} MiB"
+            key = ("cube", "hbm_MiB_per_pe")
+            return Refusal("channels", f"{what}; raise channels, or lower cube.hbm_MiB_per_pe", (key,))
         return None
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
@@ -413,13 +414,13 @@ class HbmController(MemoryPort):
         bursts = min(-(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps))), self._queue_bursts)
         while queue and queue[0][0] <= now_ps:
             queue.popleft()
-        queued = sum(some for _, some in queue)
+        queued = sum(n_bursts for _, n_bursts in queue)
         queue.append((opened.end_ps - max(busy_ps), bursts))
         room_ps = 0
-        for until_ps, some in queue:
+        for until_ps, n_bursts in queue:
             if queued + bursts <= self._queue_bursts:
                 break
-            queued -= some
+            queued -= n_bursts
             room_ps = until_ps
         return room_ps
 

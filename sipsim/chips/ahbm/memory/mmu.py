@@ -25,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Message that maps entries for a target (None means all: ADR-0023 D12). ``name``: what is mapped, for errors."""
+    """Message that maps entries for a cube and PE; None means all (ADR-0023 D12). ``name``: name for errors."""
 
     target_cube: int | None
     target_pe: int | None
@@ -42,7 +42,7 @@ class MmuUnmapMsg(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """Mapped entry with a unique ``serial``; ``name``: what is mapped, for errors."""
+    """Mapped entry with a unique ``serial``; ``name``: name of the mapped object, for errors."""
 
     va: int
     nbytes: int
@@ -93,7 +93,7 @@ class PageTable:
             new = Mapping(va, nbytes, pa, next(self._serials), message.name)
             for other in table[max(index - 1, 0) : index + 1]:
                 if va < other.va + other.nbytes and other.va < va + nbytes:
-                    raise InvariantViolation(f"{new} overlaps {other}; unmap that first")
+                    raise InvariantViolation(f"{new} overlaps {other}; unmap the latter first")
             table.insert(index, new)
 
     def unmap(self, message: MmuUnmapMsg) -> None:
@@ -145,12 +145,12 @@ class PageTable:
         above = min((each for each in near if each.va > address), key=_va, default=None)
         ended = next((each for each in reversed(self._ended) if each.va <= address < each.va + each.nbytes), None)
         if ended is not None:
-            why = f"{ended} was freed; keep the tensor while kernels use it"
+            reason = f"{ended} was freed; keep the tensor while kernels use it"
         else:
             found = (f"{side} {each}" for side, each in (("below", below), ("above", above)) if each is not None)
-            why = f"mapped near it: {', '.join(found) or 'nothing'}"
+            reason = f"nearest mappings: {', '.join(found) or 'none'}"
         return MmuFault(
-            f"{nbytes} bytes at virtual address {address:#x} are not mapped for cube {cube}, PE {pe}; {why}",
+            f"{nbytes} bytes at virtual address {address:#x} are not mapped for cube {cube}, PE {pe}; {reason}",
             cube=cube,
             pe=pe,
         )

@@ -148,14 +148,14 @@ class MemoryPort:
         """Return a route with edges of the memory before or after it, cached: the same object at each call."""
         if not loads:
             return route
-        known = self._routes.get((id(route), is_read, loads))
-        if known is None:
+        cached = self._routes.get((id(route), is_read, loads))
+        if cached is None:
             if len(self._routes) >= _ROUTES_KEPT:
                 self._routes.clear()
-            own = [self.edge(*load) for load in loads]
-            edges = (*own, *route.edges) if is_read else (*route.edges, *own)
-            known = self._routes[id(route), is_read, loads] = route, route._replace(edges=edges)
-        return known[1]
+            memory_edges = [self.edge(*load) for load in loads]
+            edges = (*memory_edges, *route.edges) if is_read else (*route.edges, *memory_edges)
+            cached = self._routes[id(route), is_read, loads] = route, route._replace(edges=edges)
+        return cached[1]
 
     def read_span_ps(self, nbytes: int) -> Ps:
         """Return the least time from the first to the last byte of a read, in ps."""
@@ -231,7 +231,7 @@ class FixedLatency(MemoryPort):
 
 
 class Bandwidth(Section, frozen=True):
-    """Parameters: ``bandwidth_GBps`` of reads and writes together."""
+    """Parameters of ``latency_bandwidth``: ``bandwidth_GBps`` is shared by reads and writes."""
 
     bandwidth_GBps: Positive
 

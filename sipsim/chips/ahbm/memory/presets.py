@@ -115,14 +115,14 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
     Raises:
         ConfigError: one line that names the file, the key, its value and what is allowed.
     """
-    found: dict[str, Preset] = {}
+    devices: dict[str, Preset] = {}
     for name, values in read_mapping(path).items():
         try:
-            found[name] = convert_part(values, Preset, (name,))
-            _check(name, found[name])
+            devices[name] = convert_part(values, Preset, (name,))
+            _check(name, devices[name])
         except Problem as problem:
             raise ConfigError(one_line(f"{shown_path(path)}: {problem}")) from None
-    return found
+    return devices
 
 
 def _check(name: str, preset: Preset) -> None:
@@ -130,10 +130,10 @@ def _check(name: str, preset: Preset) -> None:
     timings = preset.timings
     least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:
-        what = f"must be more than {least_ps / PS_PER_NS:g}, a refresh (rp, rfc_ns)"
+        what = f"must be more than {least_ps / PS_PER_NS:g} ns, the time of a refresh (rp + rfc_ns)"
         raise refused((name, "refi_ns"), f"{preset.refi_ns:g}", what)
     for key, count in (("groups", preset.groups), ("banks_per_group", preset.banks_per_group)):
         if what := no_power_of_two(count):
-            raise refused((name, key), count, f"address bits choose it, so it {what}")
+            raise refused((name, key), count, f"{what}: address bits select it")
     if preset.row_bytes % BURST_BYTES:
-        raise refused((name, "row_bytes"), preset.row_bytes, f"must be a multiple of {BURST_BYTES}, a burst")
+        raise refused((name, "row_bytes"), preset.row_bytes, f"must be a multiple of {BURST_BYTES} bytes, a burst")

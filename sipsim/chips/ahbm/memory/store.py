@@ -79,7 +79,7 @@ class MemoryStore:
         """Write the bytes of a block.
 
         Raises:
-            MemoryAccessError: outside this SIP or its memory; nothing is written.
+            MemoryAccessError: for addresses outside this SIP or the memory; nothing is written.
         """
         self._find(block.address, block.reach_bytes)
         view, nbytes = memoryview(data), block.row_bytes
@@ -143,7 +143,7 @@ class MemoryStore:
             bank = self._banks[key] = self._new_bank(address)
         if nbytes < 0 or offset + nbytes > bank.nbytes:
             raise MemoryAccessError(
-                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside its memory of {bank.nbytes} bytes"
+                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside the memory of {bank.nbytes} bytes"
             )
         return bank, offset
 

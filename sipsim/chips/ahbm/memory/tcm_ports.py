@@ -79,7 +79,7 @@ class TcmPorts(MemoryPort):
         if params.banks is None and params.ipcq_bank != OWN:
             return Refusal("ipcq_bank", "there are no banks; set banks=4, for example, or ipcq_bank=own")
         if params.banks == 1 and params.ipcq_bank == OWN:
-            return Refusal("banks", "the rings need a separate bank; set at least 2, or ipcq_bank=interleaved")
+            return Refusal("banks", "the rings need a separate bank; set banks to at least 2, or ipcq_bank=interleaved")
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
