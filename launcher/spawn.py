@@ -202,16 +202,16 @@ def _raise_failure(outcome: RunOutcome) -> None:
 def spawns(options: Options) -> bool:
     """Return whether a script runs once as ``__main__``: it names ``spawn``, and has no ``worker`` of three parameters.
 
-    A script that cannot be read or compiled is left to the checks of a host script.
+    A script that cannot be found, read or compiled is left to the checks of a host script.
     """
     if options.script is None:
         return False
-    path = find_script(options.script, options.as_module)
     try:
+        path = find_script(options.script, options.as_module)
         source = read_limited(path, MAX_SCRIPT_BYTES) or b""
         tree = ast.parse(source)
         names = _names(compile(tree, os.fspath(path), "exec"))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (ConfigError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     workers = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "worker")
     takes = [len(each.args.posonlyargs) + len(each.args.args) for each in workers]

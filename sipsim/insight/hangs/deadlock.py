@@ -165,8 +165,9 @@ def _pointer_lines(waits: Sequence[Wait]) -> list[str]:
     lines = ["  pointers of the queue pairs with a waiting PE:"] if waits else []
     for wait in waits[:MOST_POINTERS]:
         lines.append(f"    {place_name(wait.place)} {wait.local.direction}: {pointers(wait.local)}")
-        if wait.far is not None:
-            lines.append(f"      peer {place_name(wait.local.peer)} {wait.far.direction}: {pointers(wait.far)}")
+        far = wait.far
+        there = " has not installed the other end" if far is None else f" {far.direction}: {pointers(far)}"
+        lines.append(f"      peer {place_name(wait.local.peer)}{there}")
     rest = len(waits) - MOST_POINTERS
     return [*lines, f"    and {rest} more queue pairs"] if rest > 0 else lines
 
