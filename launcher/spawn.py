@@ -4,8 +4,6 @@ Under ``ahbm-launch``, the call makes the run of the command line; in a Python p
 :mod:`launcher.api`. SIPs load the script as a module, so ``if __name__ == "__main__"`` keeps the call out of them.
 """
 
-import ast
-import os
 import runpy
 import signal
 import sys
@@ -13,17 +11,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
 from typing import ClassVar
 
 from launcher.options import Options
 from launcher.result.document import RunOutcome
 from sipsim.core.errors import ERROR_KINDS, ConfigError
-from sipsim.core.files import read_limited
-from sipsim.node.script import MAX_SCRIPT_BYTES, find_script
 from sipsim.records.spawn_call import MAIN, SpawnCall
-
-WORKER_PARAMETERS = 3
 
 
 class ProcessException(Exception):
@@ -197,27 +190,3 @@ def _raise_failure(outcome: RunOutcome) -> None:
         exit_code = -signal.Signals[killed_by] if killed_by else error.get("exit_code", outcome.exit_code)
         raise ProcessExitedException(error["message"], rank, pid, exit_code, killed_by)
     raise ProcessException(f"{error['kind']}: {error['message']}", rank, pid)
-
-
-def spawns(options: Options) -> bool:
-    """Return whether a script runs once as ``__main__``: it names ``spawn``, and has no ``worker`` of three parameters.
-
-    A script that cannot be found, read or compiled is left to the checks of a host script.
-    """
-    if options.script is None:
-        return False
-    try:
-        path = find_script(options.script, options.as_module)
-        source = read_limited(path, MAX_SCRIPT_BYTES) or b""
-        tree = ast.parse(source)
-        names = _names(compile(tree, os.fspath(path), "exec"))
-    except (ConfigError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    workers = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "worker")
-    takes = [len(each.args.posonlyargs) + len(each.args.args) for each in workers]
-    return "spawn" in names and WORKER_PARAMETERS not in takes
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
-    return {*code.co_names}.union(*inner)

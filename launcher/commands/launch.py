@@ -15,7 +15,7 @@ from launcher.run import prepare
 from launcher.run.folder import resumed_options
 from launcher.run.preparing import StoppedEarly
 from launcher.run.run import checked, process_start_s, run_checked
-from launcher.spawn import MainScript, spawns
+from launcher.spawn import MainScript
 from sipsim.chips.ahbm.collectives.catalog import Catalog
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.api.chip import CHIPS
@@ -23,6 +23,7 @@ from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
 from sipsim.config.load import variants
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ERROR_KINDS, HOST_MEMORY, NO_MEMORY, ConfigError, error_text
+from sipsim.node.script import calls_spawn
 from sipsim.topology.links import TOPOLOGIES
 
 
@@ -141,7 +142,7 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
     with_script = chosen if chosen.resume is None else resumed_options(chosen.resume, arguments, chosen)
-    if not spawns(with_script):
+    if with_script.script is None or not calls_spawn(with_script.script, with_script.as_module):
         return _launch(chosen, arguments).exit_code
     n_sips = prepare.resolve(with_script).topology.system.sips.count
     return MainScript(with_script, lambda call: _launch(chosen.changed(spawn=call), arguments), n_sips).run()

@@ -28,7 +28,7 @@ from sipsim.core.errors import ConfigError, error_text
 from sipsim.core.registry import is_definer
 from sipsim.core.units import LONGEST_TIME_S, PS_PER_S, format_exact_time_ps, format_time_ps
 from sipsim.node.faults import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault, parse_outage
-from sipsim.node.script import SHARED_PACKAGES, check_script, find_script
+from sipsim.node.script import SHARED_PACKAGES, calls_spawn, check_script, find_script
 from sipsim.records.code_place import INSTALLED
 from sipsim.records.job import Job, JobRequest, Recording
 
@@ -135,6 +135,9 @@ def prepare(options: Options) -> Run:
         raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; record with --oplog FILE instead")
     plan, request = planned(resolved), convert(options, JobRequest, from_attributes=True)
     if options.script is not None:
+        if options.spawn is None and calls_spawn(options.script, options.as_module):
+            how = "run it with ahbm-launch or python, or define worker(rank, world_size, torch)"
+            raise ConfigError(f"{options.script}: calls mp.spawn in its main program; {how}")
         check_script(find_script(options.script, options.as_module), "worker" if options.spawn is None else "")
         records: tuple[Recording, ...] = ("data",) if options.verify_data else ()
         return Run(options, plan, Job.of(request, records=(*request.records, *records)))

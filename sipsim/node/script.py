@@ -5,6 +5,7 @@ runs all SIPs, each rank has its own copy of the script's modules and its own ra
 ``local`` give the same results.
 """
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,8 @@ from sipsim.records.spawn_call import MAIN, SpawnCall
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
 MAX_SCRIPT_BYTES = 16 * 2**20
+WORKER_PARAMETERS = 3
+"""Parameters of ``worker(rank, world_size, torch)``."""
 SHARED_PACKAGES = ("ahbm_sim", "broker", "sipsim", "launcher", "__main__")
 
 
@@ -78,6 +81,27 @@ def check_script(path: Path, name: str = "worker") -> None:
         raise ConfigError(one_line(f"{path}{line}: not valid Python: {reason}")) from None
     if name and name not in code.co_names:
         raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
+
+
+def calls_spawn(script: str, as_module: bool) -> bool:
+    """Return whether a script runs once as ``__main__``: it names ``spawn``, and has no ``worker`` of three parameters.
+
+    A script that cannot be found, read or compiled is left to the checks of a host script.
+    """
+    try:
+        path = find_script(script, as_module)
+        tree = ast.parse(read_limited(path, MAX_SCRIPT_BYTES) or b"")
+        names = _names(compile(tree, str(path), "exec"))
+    except (ConfigError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    workers = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "worker")
+    parameters = [len(each.args.posonlyargs) + len(each.args.args) for each in workers]
+    return "spawn" in names and WORKER_PARAMETERS not in parameters
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names}.union(*inner)
 
 
 class ScriptTask(Task):
@@ -192,7 +216,7 @@ class ScriptNamespace:
             raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
         if makes_generator(worker):
             raise self._not_plain()
-        if problem := reason_not_callable(worker, 3):
+        if problem := reason_not_callable(worker, WORKER_PARAMETERS):
             raise ConfigError(f"{self._path}: {problem}; define worker(rank, world_size, torch)")
         found: Worker = worker
         return found
