@@ -6,6 +6,7 @@ import pytest
 from runs import run
 
 from launcher.run.effects import note_effects
+from sipsim.core.errors import ConfigError
 
 MODULE = """
 SIP_TOPO_RING, SIP_TOPO_TORUS, SIP_TOPO_MESH = 0, 1, 2
@@ -66,3 +67,19 @@ def test_every_cube_can_be_the_root(tmp_path: Path, root: int) -> None:
     assert (row["wrong"], row["checked"]) == (0, True)
     note_effects(done.prepared, done.outcome)
     assert "algorithms.d7.root_cube" in done.outcome.without_effect
+
+
+def test_n_elem_of_the_entry_is_the_size_without_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "d7.py").write_text(MODULE)
+    entry = f"{{module: {tmp_path / 'd7.py'}, topology: none, n_elem: 24}}"
+    (tmp_path / "ccl.yaml").write_text(f"defaults: {{algorithm: d7}}\nalgorithms: {{d7: {entry}}}\n")
+    sizes = [
+        run("--ccl", tmp_path / "ccl.yaml", *flags).document["runs"][0]["count"] for flags in ((), ("--n-elem", 8))
+    ]
+    assert sizes == [16 * 24, 16 * 8]
+
+
+def test_one_run_has_one_size() -> None:
+    entries = ["--set", "algorithms.ring.n_elem=8", "--set", "algorithms.direct.n_elem=9"]
+    with pytest.raises(ConfigError, match=r"algorithms.ring.n_elem = 8, algorithms.direct.n_elem = 9: .* --n-elem"):
+        run("--algorithm", "ring,direct", *entries)

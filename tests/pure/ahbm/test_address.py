@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
 from sipsim.config.schema import TcmLayout
+from sipsim.core.errors import ConfigError
 
 places = st.builds(
     PhysAddr,
@@ -91,3 +92,11 @@ def test_tcm_regions_fill_it_without_holes(kernel: int, ipcq: int, scratch: int)
     ends = [region.offset + region.size for region in regions]
     assert [region.offset for region in regions] == [0, *ends[:-1]]
     assert regions.size == ends[-1] == (kernel + ipcq + scratch) * MIB
+
+
+def test_metadata_of_queue_pairs_fit_their_region() -> None:
+    """ADR-0023 D20, D21: 72 B each, so 14,563 in 1 MiB."""
+    regions = tcm_map(TcmLayout(kernel_MiB=14, ipcq_MiB=1, scratch_MiB=1, handles_take_room=False))
+    regions.check_queue_pairs(14_563, "a PE")
+    with pytest.raises(ConfigError, match="a PE has 14564 queue pairs"):
+        regions.check_queue_pairs(14_564, "a PE")
