@@ -1,7 +1,7 @@
 """``mp.spawn`` of PyTorch's shape: a script that runs once as ``__main__`` runs its worker on all SIPs.
 
-Under ``ahbm-launch``, the call makes the run of the command line; in a Python program of its own, it makes a run by
-:mod:`launcher.api`. SIPs load the script as a module, so ``if __name__ == "__main__"`` keeps the call out of them.
+Under ``ahbm-launch``, the call starts the run of the command line; in another Python program, it starts a run by
+:mod:`launcher.api`. SIPs load the script as a module, so they do not run code under ``if __name__ == "__main__"``.
 """
 
 import runpy
@@ -20,7 +20,7 @@ from sipsim.records.spawn_call import MAIN, SpawnCall
 
 
 class ProcessException(Exception):
-    """A run that failed. ``error_index``: the rank, or -1; ``error_pid``: its process, or -1."""
+    """A run failed. ``error_index``: the failed rank, or -1; ``error_pid``: the process ID of this rank, or -1."""
 
     def __init__(self, message: str, error_index: int, error_pid: int) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class SpawnContext:
 
 
 class MainScript:
-    """Script that ``ahbm-launch`` runs once as ``__main__``. ``launch``: makes the run of the command line."""
+    """Script that ``ahbm-launch`` runs once as ``__main__``. ``launch``: starts the run of the command line."""
 
     running: ClassVar["MainScript | None"] = None
 
@@ -70,7 +70,7 @@ class MainScript:
         self.outcome: RunOutcome | None = None
 
     def run(self) -> int:
-        """Run the script; return the exit code of its run, or of the script if that ends with another code.
+        """Run the script; return the script's exit code if it is not 0, else the exit code of the run.
 
         Raises:
             ConfigError: the script does not call ``mp.spawn``, or calls it with arguments that are refused.
@@ -93,16 +93,16 @@ class MainScript:
             traceback.print_exc()
             code = ERROR_KINDS["exception"]
         if self.outcome is None and not code:
-            raise ConfigError(f"{script}: calls mp.spawn nowhere, and defines no worker(rank, world_size, torch)")
+            raise ConfigError(f"{script}: neither calls mp.spawn nor defines worker(rank, world_size, torch); add one")
         return code or (0 if self.outcome is None else self.outcome.exit_code)
 
     def spawn(self, call: SpawnCall, nprocs: int, options: dict[str, object]) -> RunOutcome:
         """Make the run of the command line with this call as its job."""
         if self.outcome is not None:
-            raise ConfigError("mp.spawn: ahbm-launch makes one run; call spawn once, or run the script by python")
+            raise ConfigError("mp.spawn: ahbm-launch makes one run; call spawn once, or run the script with python")
         if options:
             raise ConfigError(
-                f"mp.spawn: {next(iter(options))}=...: ahbm-launch has the flags of the run; give them there"
+                f"mp.spawn: {next(iter(options))}=... is refused under ahbm-launch; use a flag of ahbm-launch"
             )
         if nprocs != self._n_sips:
             raise ConfigError(
@@ -136,14 +136,14 @@ def spawn(
 ) -> SpawnContext | None:
     """Run ``fn(rank, *args)`` in the processes of ``nprocs`` SIPs, ranks 0 to ``nprocs`` - 1, and wait for their end.
 
-    ``fn``: a function that is found by its module-level name. ``args``: numbers, strings, bytes, lists, tuples, dicts
-    and NumPy arrays. ``options``: keywords of :func:`launcher.api.run`, such as ``topology="torus_2d"``; under
-    ``ahbm-launch`` none, and ``nprocs`` is the number of its SIPs. With ``join=False``, too, the run ends before the
-    call returns, but a failure is raised by ``join`` of the returned context. ``daemon`` and ``start_method`` have no
-    effect: the launcher ends all processes of a run.
+    ``fn``: a function with a module-level name. ``args``: numbers, strings, bytes, lists, tuples, dicts and NumPy
+    arrays. ``options``: keywords of :func:`launcher.api.run`, such as ``topology="torus_2d"``. Under
+    ``ahbm-launch`` no options are allowed, and ``nprocs`` must equal the number of SIPs. The run ends before the call
+    returns; with ``join=False``, only ``join`` of the returned context raises the run's failure. ``daemon`` and
+    ``start_method`` have no effect: the launcher ends all processes of a run.
 
     Raises:
-        ConfigError: one line, before anything has started: an argument that cannot be used.
+        ConfigError: an argument cannot be used; no process has started.
         ProcessRaisedException: a worker raised an exception.
         ProcessExitedException: the process of a rank ended.
         ProcessException: the run failed otherwise, such as by a deadlock.
@@ -163,10 +163,10 @@ def _run_alone(call: SpawnCall, nprocs: int, options: dict[str, object]) -> RunO
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if file is None:
         raise ConfigError(
-            "mp.spawn: the ranks load a script from its file, and this program has none; write it to a file"
+            "mp.spawn: this program has no file, from which ranks load the worker; write the program to a file"
         )
     if "sips" in options:
-        raise ConfigError("mp.spawn: sips=...: nprocs is the number of SIPs; leave it out")
+        raise ConfigError("mp.spawn: leave sips=... out; nprocs is the number of SIPs")
     script = file if spec is None else spec.name
     outcome = run_spawned(call, script, sys.argv[1:], spec is not None, {"sips": nprocs, **options})
     sys.stdout.write(outcome.output)

@@ -1,8 +1,8 @@
 """API of PyTorch's shape for scripts that call ``mp.spawn``: the ``torch`` of the rank whose host script runs.
 
-``import ahbm_sim.torch as torch`` takes the place of ``import torch``. In the worker of a rank, each name is that of
-the object that ``worker(rank, world_size, torch)`` gets as ``torch``. Elsewhere, types can be used; a function raises
-RuntimeError when it is called.
+``import ahbm_sim.torch as torch`` replaces ``import torch``. In the worker of a rank, each name is an attribute of the
+object that ``worker(rank, world_size, torch)`` receives as ``torch``. Elsewhere, types can be used; a function raises
+RuntimeError when called.
 """
 
 import importlib
@@ -18,7 +18,7 @@ __all__ = ["DPPolicy", "Tensor"]
 
 
 def attribute(path: str, name: str, cls: type) -> Any:
-    """Return attribute ``name`` of the running rank's ``torch``, or of its attribute ``path`` if that is not empty.
+    """Return attribute ``name`` of the running rank's ``torch``, or of the attribute ``path`` of ``torch`` if not "".
 
     Without a running rank: a data type or class of ``cls``, or a function that looks up the attribute when called.
 
@@ -34,7 +34,7 @@ def attribute(path: str, name: str, cls: type) -> Any:
         return found
     where = f"torch.{path}.{name}" if path else f"torch.{name}"
     if not callable(found):
-        raise AttributeError(f"{where}: not a name of the module; values of a rank exist in its worker only")
+        raise AttributeError(f"{where}: no such name outside a worker; use values of a rank in its worker")
     return _later(path, name, cls, where)
 
 
@@ -42,7 +42,7 @@ def _later(path: str, name: str, cls: type, where: str) -> Callable[..., Any]:
     def call(*args: Any, **keywords: Any) -> Any:
         namespace = ScriptNamespace.installed
         if namespace is None or namespace.api is None:
-            raise RuntimeError(f"{where}: no rank runs here; call it in the worker of mp.spawn")
+            raise RuntimeError(f"{where}: this process runs no rank; call it in the worker of mp.spawn")
         return attribute(path, name, cls)(*args, **keywords)
 
     return call

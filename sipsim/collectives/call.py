@@ -18,7 +18,7 @@ Range = tuple[int, int]
 Array = np.ndarray[Any, Any]
 
 COPIES = "replicate"
-"""The layout in which every PE holds the whole of its cube's data; with one PE per cube, the layout of ADR-0032."""
+"""Layout of a tensor of which every PE holds all data of the PE's cube; with one PE per cube, that of ADR-0032."""
 
 
 class TensorLayout(Protocol):
@@ -59,14 +59,14 @@ class DeviceTensor(Protocol):
 class Call(NamedTuple):
     """One rank's call of a collective, passed from the host script to the launch and to the result's records.
 
-    The kernel reads ``source`` and writes ``result``; both may be the same tensor. None: this rank has no such tensor,
-    like the result of a gather on ranks other than the root. Kernel arguments: the address of the source, the address
-    of the result if it is another tensor, ``values`` (such as the root's rank), the values of ``kernel_args()``.
+    The kernel reads ``source`` and writes ``result``; both may be one tensor. A field is None if this rank needs no
+    such tensor, like the result of a gather on ranks other than the root. Kernel arguments: the source's address, the
+    result's address if it is another tensor, ``values`` (such as the root's rank), the values of ``kernel_args()``.
 
-    ``collective``: None for a point-to-point message. Set by planning: ``group``, the number of the process group, and
-    its ranks ``sips``; ``number``, the position among the group's calls, from 1; ``algorithm``; ``text``, equal on all
-    ranks of the call; ``workers``, the number of PEs that share the schedule, 0 without a schedule; ``elements``, the
-    size of the larger tensor of the call, also on ranks that lack this tensor.
+    ``collective`` is None for a point-to-point message. Planning sets the other fields: ``group``, the number of the
+    process group, and its SIPs ``sips``; ``number``, the position among the group's calls, from 1; ``algorithm``;
+    ``text``, equal on all ranks of the call; ``workers``, the number of PEs that share the schedule (0 if there is no
+    schedule); ``elements``, the number of elements of the call's larger tensor, even on ranks without this tensor.
     """
 
     source: DeviceTensor | None = None
@@ -84,13 +84,13 @@ class Call(NamedTuple):
 
     @property
     def is_schedule(self) -> bool:
-        """True if the schedule kernel runs this call, False if a kernel runs it that was wired before the run."""
+        """True if the schedule kernel runs this call, False if a kernel that was wired before the run does."""
         return self.workers > 0
 
     def tensors(self) -> tuple[DeviceTensor, ...]:
         """Return this rank's distinct tensors: the source, and the result if it is another tensor."""
-        every = (self.source,) if self.result is self.source else (self.source, self.result)
-        return tuple(tensor for tensor in every if tensor is not None)
+        tensors = (self.source,) if self.result is self.source else (self.source, self.result)
+        return tuple(tensor for tensor in tensors if tensor is not None)
 
     def n_elem(self) -> int:
         """Return the elements per cube of the smaller tensor, the ``n_elem`` argument of ``kernel_args``."""
@@ -111,10 +111,10 @@ def check_call(collective: Collective, call: Call, size: int, rank: int) -> None
     tensors = call.tensors()
     if not tensors:
         raise ValueError(f"{collective.name} needs a tensor")
-    root, every = (call.values or (0,))[0], range(units(collective.cut, size))
-    for what, tensor, has in (("source", call.source, collective.holds), ("result", call.result, collective.needs)):
-        if tensor is None and any(has(unit, rank, size, root) for unit in every):
-            raise ValueError(f"{collective.name}: rank {rank} of the group passes no {what}, but needs one")
+    root, numbers = (call.values or (0,))[0], range(units(collective.cut, size))
+    for role, tensor, has in (("source", call.source, collective.holds), ("result", call.result, collective.needs)):
+        if tensor is None and any(has(unit, rank, size, root) for unit in numbers):
+            raise ValueError(f"{collective.name}: rank {rank} of the group passes no {role}; pass a tensor")
     if call.op == AVG and not tensors[0].dtype.is_float:
         raise ValueError(f"{collective.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
     for each in tensors:
@@ -127,7 +127,7 @@ def check_call(collective: Collective, call: Call, size: int, rank: int) -> None
 def check_rows(
     collective: Collective, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None
 ) -> None:
-    """Check a ``per_cube`` call on ``size`` SIPs of ``n_cubes``. ``layout``: the algorithm's (cube, pe) layout, if any.
+    """Check a ``per_cube`` call on ``size`` SIPs of ``n_cubes``. ``layout``: (cube, pe) layout, None if any is allowed.
 
     Raises:
         ValueError: the operator or the root is not allowed, or the tensors do not match.
@@ -148,7 +148,7 @@ def check_rows(
     wanted = of_source * call.n_elem(), of_result * call.n_elem()
     if have != wanted:
         what = f"source and result have {have[0]} and {have[1]} elements per cube"
-        raise ValueError(f"{name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
+        raise ValueError(f"{name}: {what}; with {size} ranks they must have {wanted[0]} and {wanted[1]}")
 
 
 def _check_values(collective: Collective, call: Call, size: int) -> None:
@@ -156,8 +156,8 @@ def _check_values(collective: Collective, call: Call, size: int) -> None:
     if call.op not in ops:
         raise ValueError(f"op {call.op!r} is not available; {name} takes {', '.join(map(repr, ops))}")
     if len(call.values) != collective.has_root:
-        needs = "the rank of a root" if collective.has_root else "no root"
-        raise ValueError(f"{name} takes {needs}, and the call has {list(call.values)}")
+        needs = "one root rank" if collective.has_root else "no root rank"
+        raise ValueError(f"{name} takes {needs}, but the call gives {list(call.values)}")
     if collective.has_root and not 0 <= call.values[0] < size:
         raise ValueError(f"{name}: rank {call.values[0]} is not in the group, whose ranks are 0 to {size - 1}")
 
@@ -166,7 +166,7 @@ def _check_layout(collective: Collective, dp: TensorLayout, n_cubes: int, layout
     """Check the layout of a tensor; with one PE per cube, any layout over PEs is accepted."""
     name, needs = collective.name, f"{collective.name} needs one row per cube"
     if dp.num_cubes != n_cubes:
-        raise ValueError(f"{needs}: the tensor lies on {dp.num_cubes} of {n_cubes} cubes")
+        raise ValueError(f"{needs}: the tensor lies on {dp.num_cubes} of {n_cubes} cubes; use all cubes")
     if layout is not None:
         fits = dp.num_pes == 1 or dp.pe == layout[1] != COPIES
         if dp.cube != layout[0] or not fits:
@@ -176,17 +176,17 @@ def _check_layout(collective: Collective, dp: TensorLayout, n_cubes: int, layout
         return
     for units_of_chip, layout_name in (("cubes", dp.cube), ("PEs", dp.pe)):
         if layout_name == "column_wise":
-            raise ValueError(f"{needs}: the tensor is divided over {units_of_chip} by columns")
+            raise ValueError(f"{needs}: the tensor is divided over {units_of_chip} by columns; use row_wise")
     if dp.cube != "row_wise":
-        raise ValueError(f"{needs}: each of the tensor's cubes holds a copy of all rows")
+        raise ValueError(f"{needs}: each of the tensor's cubes holds a copy of all rows; use row_wise")
 
 
 def _check_shards(collective: Collective, dp: TensorLayout) -> None:
     for layout, count, holders in ((dp.cube, dp.num_cubes, "cubes"), (dp.pe, dp.num_pes, "PEs")):
         if count > 1 and layout == COPIES:
-            raise ValueError(f"{collective.name}: {count} {holders} hold copies of the tensor; it must be row_wise")
+            raise ValueError(f"{collective.name}: {count} {holders} hold copies of the tensor; use row_wise")
         if count > 1 and layout == "column_wise" and collective.cut != VECTOR:
-            raise ValueError(f"{collective.name}: {count} {holders} share the tensor's columns; it must be row_wise")
+            raise ValueError(f"{collective.name}: {count} {holders} share the tensor's columns; use row_wise")
 
 
 def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int) -> None:
@@ -194,34 +194,34 @@ def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTens
     if source.dtype != result.dtype:
         raise ValueError(f"{name} converts no types: source {source.dtype}, result {result.dtype}")
     if source.dp.places() != result.dp.places():
-        raise ValueError(f"{name}: source and result lie on different PEs")
+        raise ValueError(f"{name}: source and result lie on different PEs; give both one DPPolicy")
     of_source, of_result = collective.elements(1, size)
     if source.numel() * of_result != result.numel() * of_source:
         what = f"{source.numel()} and {result.numel()} elements"
         wanted = f"{of_result // of_source} times" if of_result >= of_source else f"1/{of_source} of"
         raise ValueError(
-            f"{name}: source and result have {what}; with {size} ranks the result has {wanted} the source's"
+            f"{name}: source and result have {what}; with {size} ranks the result must have {wanted} the source's"
         )
 
 
 def _check_memory(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int, rank: int) -> None:
-    """Check that source and result share memory at most where no data moves: in the rank's part of the larger one."""
+    """Check that source and result share no memory but the rank's part of the larger tensor, where no data moves."""
     if source is result and collective.in_place:
         return
-    own, other = source.ranges(), result.ranges()
-    if not overlap(own, other):
+    read, written = source.ranges(), result.ranges()
+    if not overlap(read, written):
         return
-    takes = "two tensors"
+    advice = "give two separate tensors"
     if collective.cut == RANKS:
-        small, large = (own, other) if collective.gathers else (other, own)
+        small, large = (read, written) if collective.gathers else (written, read)
         nbytes = min(source.nbytes, result.nbytes)
         part, others = split(large, rank * nbytes, nbytes)
         if part == merged_ranges(small) and not overlap(small, others):
             return
-        takes = f"two tensors, or part {rank} of the larger one as the smaller one on rank {rank} of the group"
-    elif size == 1 and merged_ranges(own) == merged_ranges(other):
+        advice += f", or on rank {rank} of the group part {rank} of the larger tensor as the smaller tensor"
+    elif size == 1 and merged_ranges(read) == merged_ranges(written):
         return
-    raise ValueError(f"{collective.name}: source and result share memory; it takes {takes}")
+    raise ValueError(f"{collective.name}: source and result share memory; {advice}")
 
 
 def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
@@ -235,12 +235,12 @@ def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
 
 
 def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range], list[Range]]:
-    """Split the bytes of ranges, counted in their order: ``nbytes`` bytes from byte ``first`` on, and all others."""
+    """Split ranges by byte offset in their order: ``nbytes`` bytes from offset ``first`` on, and all other bytes."""
     inside: list[Range] = []
     outside: list[Range] = []
     number = 0
     for start, stop in ranges:
-        cuts = [min(max(start + at - number, start), stop) for at in (first, first + nbytes)]
+        cuts = [min(max(start + offset - number, start), stop) for offset in (first, first + nbytes)]
         inside.append((cuts[0], cuts[1]))
         outside += [(start, cuts[0]), (cuts[1], stop)]
         number += stop - start
@@ -249,18 +249,18 @@ def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range]
 
 def merged_ranges(ranges: Sequence[Range]) -> list[Range]:
     """Return the ranges with adjacent ones merged and empty ones removed; bytes and order are unchanged."""
-    found: list[Range] = []
+    merged: list[Range] = []
     for start, stop in ranges:
         if start == stop:
             continue
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
+        if merged and merged[-1][1] == start:
+            start = merged.pop()[0]
+        merged.append((start, stop))
+    return merged
 
 
 GROUPS = -1
-"""The group number of calls that create and destroy groups, which all ranks of a run make in one order."""
+"""Group number of the calls that create and destroy groups; all ranks of a run make these calls in one order."""
 WORLD = 0
 """The number of the group of all ranks. Numbers below ``GROUPS`` are point-to-point connections of two ranks."""
 PART = "; "
@@ -296,7 +296,7 @@ def operation_of(text: str) -> str:
 
 
 def call_difference(one: str, other: str) -> CallDifference:
-    """Compare two call texts: return their operations and groups, or if these are equal, all other different parts."""
+    """Return the operations and groups of two call texts; if both are equal, the operations and all different parts."""
     pairs = list(zip(one.split(PART), other.split(PART), strict=False))
     shown = pairs[:1]
     shown += [pair for pair in pairs[1:2] if pair[0] != pair[1]]
@@ -306,7 +306,7 @@ def call_difference(one: str, other: str) -> CallDifference:
 
 
 def group_name(number: int, sips: tuple[int, ...]) -> str:
-    """Return a group's name for messages: its number and ranks, consecutive ranks as first and last."""
+    """Return a group's name for messages: number and ranks; of consecutive ranks only the first and the last."""
     if number == WORLD:
         return "the group of all ranks"
     if number < GROUPS:
@@ -323,7 +323,7 @@ CallKey = tuple[int, int]
 class OpenCall(msgspec.Struct, frozen=True):
     """A collective that has not ended on a rank: call ``number``, from 1, of group ``group`` of the ranks ``sips``.
 
-    ``behind``: the open calls that must end first: they precede this call on a PE, or occupy its queue pairs' memory.
+    ``behind``: open calls that must end first, since they use a PE before this call or occupy its queue pairs' memory.
     """
 
     group: int
@@ -339,10 +339,10 @@ class OpenCall(msgspec.Struct, frozen=True):
 
 
 def open_call_text(call: OpenCall) -> str:
-    """Return an open call's operation and place for messages."""
+    """Return the operation and position of an open call for messages."""
     return f"{operation_of(call.text)}, {call_position(call.number, call.group, call.sips)}"
 
 
 def call_position(number: int, group: int, sips: tuple[int, ...]) -> str:
-    """Return call ``number``, from 1, of a group for messages."""
+    """Return the position of call ``number`` (from 1) of a group as text for messages."""
     return f"{'message' if group < GROUPS else 'call'} {number} of {group_name(group, sips)}"

@@ -1,4 +1,4 @@
-"""Untimed evaluation of a flow for all ranks at once: each rank's result, and whether every rank ends.
+"""Untimed evaluation of a flow on all ranks: computes each rank's result, and checks that every rank ends.
 
 A value is any type that ``combine`` accepts. Arrays are combined in the order of the algorithm, which gives the
 reference result of a schedule. Sets of ranks show whether a result contains each contribution exactly once.
@@ -38,11 +38,11 @@ def evaluate(
     combine: Callable[[V, V], V],
     n_slots: int | None = None,
 ) -> list[dict[int, V]]:
-    """Run the steps of all ranks on ``values``, each rank's blocks by number, and return each rank's final blocks.
+    """Run the steps of all ranks on ``values`` (per rank, its blocks by number); return each rank's final blocks.
 
     ``values`` is not modified. The steps must have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
     is one message here. The tiles of a block are sent and received in one order, so whole blocks deadlock exactly when
-    tiles would. ``n_slots``: messages that fit into the receive ring of a direction; None: no limit.
+    tiles would. ``n_slots``: messages that fit into the receive ring of a direction; None if there is no limit.
 
     Raises:
         ScheduleDeadlock: all ranks wait; the message lists the step of each waiting rank.
@@ -50,15 +50,15 @@ def evaluate(
             received; the message states rank and round.
     """
     run = _Run(wiring, combine, n_slots)
-    left = [dict(own) for own in values]
-    ranks = {rank: run.rank(rank, own, left[rank]) for rank, own in enumerate(steps)}
+    final = [dict(blocks) for blocks in values]
+    ranks = {rank: run.rank(rank, rank_steps, final[rank]) for rank, rank_steps in enumerate(steps)}
     while ranks:
         waits = {rank: next(going, None) for rank, going in ranks.items()}
         ranks = {rank: going for rank, going in ranks.items() if waits[rank] is not None}
         if all(waits.values()):
             raise ScheduleDeadlock("; ".join(f"rank {rank} {what}" for rank, what in waits.items()))
     run.check_received()
-    return left
+    return final
 
 
 class _Run(Generic[V]):
@@ -107,18 +107,18 @@ class _Run(Generic[V]):
             if ring:
                 number, block, _ = ring[0]
                 raise ScheduleError(
-                    f"rank {rank} never receives block {block}, sent to its direction {direction} in round {number}"
+                    f"rank {rank} never receives block {block}, sent in round {number} on direction {direction}"
                 )
 
 
 def _block_of(blocks: dict[int, V], number: int, does: str, step_round: int) -> V:
     if number not in blocks:
-        raise ScheduleError(f"{does} block {number} in round {step_round}, but does not have this block")
+        raise ScheduleError(f"{does} block {number} in round {step_round}, but does not hold this block")
     return blocks[number]
 
 
 class _Ranks(NamedTuple):
-    """Ranks whose values a block combines, as bit masks. ``once``: at least once; ``again``: more than once."""
+    """Ranks whose values a block contains, as bit masks: ``once``, at least once; ``again``, more than once."""
 
     once: int
     again: int = 0
@@ -132,7 +132,7 @@ def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
     """Check that all ranks end, and that each block that a rank needs contains each contribution exactly once.
 
     For a collective that only moves data, the block must be a copy of some holder's block. Rings have one slot here: a
-    schedule that ends with one slot ends with any number (proof: :mod:`~sipsim.collectives.schedule`).
+    schedule that ends with one slot ends with any number of slots (proof: :mod:`~sipsim.collectives.schedule`).
 
     Raises:
         ScheduleError: names the first wrong rank and block.
@@ -156,23 +156,23 @@ def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
         {block: _Ranks(1 << rank) for block in blocks if collective.holds(block // pieces, rank, size, root)}
         for rank in ranks
     ]
-    left = evaluate(steps_of, wiring, values, _with, 1)
+    final = evaluate(steps_of, wiring, values, _with, 1)
     for rank in ranks:
         for block in blocks:
             if collective.needs(block // pieces, rank, size, root):
                 holders = sum(values[other][block].once for other in ranks if block in values[other])
-                wrong = _wrong(left[rank].get(block, _Ranks(0)), holders, collective.combines)
+                wrong = _wrong(final[rank].get(block, _Ranks(0)), holders, collective.combines)
                 if wrong:
                     raise ScheduleError(f"rank {rank} ends with block {block} of {len(blocks)} {wrong}")
 
 
-def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
-    """Describe the error in the contributions to a block; empty if they are correct."""
-    if found.again:
-        return f"in which the values of {_names(found.again)} are combined more than once"
+def _wrong(ranks: _Ranks, holders: int, combines: bool) -> str:
+    """Describe the error in the contributions to a block; return "" if all contributions are correct."""
+    if ranks.again:
+        return f"in which the values of {_names(ranks.again)} are combined more than once"
     if combines:
-        return f"without the values of {_names(holders & ~found.once)}" if holders & ~found.once else ""
-    return "" if found.once else f"unwritten; {_names(holders)} had it before"
+        return f"without the values of {_names(holders & ~ranks.once)}" if holders & ~ranks.once else ""
+    return "" if ranks.once else f"unwritten; {_names(holders)} held this block before"
 
 
 def _names(ranks: int) -> str:

@@ -70,7 +70,7 @@ class Group:
 
     @cached_property
     def ring(self) -> Path:
-        """All ranks as a ring in ``ring_order``: over ports E or S if all these links exist, else over routes."""
+        """All ranks as a ring in ``ring_order``: over links at ports E or S if all of them exist, else over routes."""
         order = self.ring_order
         return next(self._linked([order], ("E", "S"), True), [Path(tuple(order), NEXT, PREVIOUS, True)])[0]
 
@@ -82,7 +82,7 @@ class Group:
 
     @cached_property
     def is_ring(self) -> bool:
-        """True if links join each rank of ``ring`` to the next, and a separate link joins the last to the first."""
+        """True if a link joins each rank of ``ring`` to the next rank, and another link the last rank to the first."""
         order = self.ring_order
         if self.size < 3:
             return self.ring.has_links
@@ -90,7 +90,7 @@ class Group:
 
     @cached_property
     def is_line(self) -> bool:
-        """True if links join each rank of ``line`` to the next, and no link joins the last to the first."""
+        """True if a link joins each rank of ``line`` to the next rank, and no link joins the last to the first."""
         return self.size > 1 and self._are_neighbours and not self.is_ring
 
     @property
@@ -113,11 +113,11 @@ class Group:
         if len(lines[0]) == 1:
             return []
         by_routes = [Path(tuple(line), f"{NEXT}_{axis}", f"{PREVIOUS}_{axis}", True) for line in lines]
-        found = (paths for closed in (True, False) for paths in self._linked(lines, (port,), closed))
-        return next(found, by_routes)
+        by_links = (paths for closed in (True, False) for paths in self._linked(lines, (port,), closed))
+        return next(by_links, by_routes)
 
     def _linked(self, lines: list[list[int]], ports: tuple[str, ...], closed: bool) -> Iterator[list[Path]]:
-        """Yield the lines as paths, for each port whose links join each rank to the next in all lines."""
+        """Yield the lines as paths for each port whose links join, in every line, each rank to the next rank."""
         for port in ports:
             back = OPPOSITE_PORT[port]
             pairs = [pair for line in lines for pair in pairwise([*line, line[0]] if closed else line)]
@@ -148,14 +148,14 @@ def pairwise_wiring(pairs: set[tuple[int, int]]) -> Wiring:
     return mutual({(a, towards(b)): (b, towards(a)) for a, b in sorted(pairs)})
 
 
-def _there_and_back(width: int, height: int, place: Callable[[int, int], int]) -> list[int]:
-    """Return a closed tour of a grid of even height: the rows without their first place, then back along column 0."""
+def _there_and_back(width: int, height: int, rank_at: Callable[[int, int], int]) -> list[int]:
+    """Return a closed tour of a grid of even height: each row without column 0, then back along column 0."""
     tour = [(0, 0)]
     for y in range(height):
         xs = range(1, width)
         tour += [(x, y) for x in (xs if y % 2 == 0 else reversed(xs))]
     tour += [(0, y) for y in range(height - 1, 0, -1)]
-    return [place(x, y) for x, y in tour]
+    return [rank_at(x, y) for x, y in tour]
 
 
 def _snake(width: int, height: int) -> Iterator[int]:
@@ -169,7 +169,7 @@ Port = tuple[int, str]
 
 
 def route(group: Group, src: int, dst: int, direction: str) -> Iterator[Port]:
-    """Yield the ports on a message's route between two ranks: the direction's port, then those of the routing."""
+    """Yield the ports on a message's route between two ranks: first the direction's port, then ports by the routing."""
     sip, goal, system = group.sips[src], group.sips[dst], group.system
     port = system.port_towards(sip, goal, direction)
     while sip != goal:

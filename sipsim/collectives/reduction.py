@@ -1,4 +1,4 @@
-"""Reduction operators of collectives, computed with the operations of PE_MATH, so that results are bit-identical."""
+"""Reduction operators of collectives, computed with the operations of PE_MATH: the results are bit-identical."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from sipsim.core.errors import pass_on_halt
 
 Array = np.ndarray[Any, Any]
 AVG = "avg"
-"""Average: the sum is divided once, when it is complete."""
+"""Average operator: divides the complete sum once."""
 NO_OP = "none"
 """The operator of a collective that only moves data."""
 REDUCTIONS = ("sum", "max", "min", "prod", AVG)
@@ -28,7 +28,7 @@ def combine(op: str, first: Array, second: Array) -> Array:
 
 
 def final(op: str, total: Array, count: int) -> Array:
-    """Return the result of a reduction from the combination of ``count`` terms: divided by ``count`` for ``avg``."""
+    """Return the result of a reduction of ``count`` terms: for ``avg`` ``total / count``, else ``total``."""
     if op != AVG:
         return total
     return elementwise("div", (total, np.asarray(count, total.dtype)), dtype_of(total.dtype))
@@ -36,9 +36,9 @@ def final(op: str, total: Array, count: int) -> Array:
 
 def combine_all(op: str, terms: Iterable[Array]) -> Array:
     """Combine all terms (at least one) from first to last."""
-    each = iter(terms)
-    total, count = next(each), 1
-    for term in each:
+    remaining = iter(terms)
+    total, count = next(remaining), 1
+    for term in remaining:
         total, count = combine(op, total, term), count + 1
     return final(op, total, count)
 
@@ -49,11 +49,11 @@ EXACT = DTYPES["i32"]
 
 
 def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: tuple[int, int], dtype: DType) -> bool:
-    """Return whether rows that are equal for integers differ in ``dtype``, because ranks add in different orders.
+    """Return whether rows that are equal in integers differ in ``dtype`` because ranks add in different orders.
 
-    ``reference``: the algorithm's reference function, which adds in the kernel's order; it is run on test data.
-    ``shape``: (cubes, elements per cube) of a rank; at most ``MOST_ELEMENTS`` elements per cube are tested. False for a
-    type whose sums are exact, and if the reference raises.
+    ``reference``: the algorithm's reference function, which adds in the kernel's order; this function runs it on test
+    data. ``shape``: (cubes, elements per cube) of a rank; at most ``MOST_ELEMENTS`` elements per cube are tested.
+    Returns False if the sums of ``dtype`` are exact, or if the reference raises.
     """
     if dtype.exact_int is None:
         return False
@@ -67,11 +67,11 @@ def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: t
         pass_on_halt(error)
         # A reference that rejects these data is reported when results are compared with its output.
         return False
-    found: dict[bytes, bytes] = {}
-    return any(found.setdefault(key, row) != row for key, row in zip(exact, rounded, strict=True))
+    rounded_of: dict[bytes, bytes] = {}
+    return any(rounded_of.setdefault(key, row) != row for key, row in zip(exact, rounded, strict=True))
 
 
 def _rows(outputs: list[Array], cubes: int) -> list[bytes]:
     """Return the bytes of each row of every rank whose result is not None."""
-    known = [rank for rank in outputs if rank is not None]
-    return [row.tobytes() for rank in known for row in np.broadcast_to(rank, (cubes, np.shape(rank)[-1]))]
+    arrays = [output for output in outputs if output is not None]
+    return [row.tobytes() for array in arrays for row in np.broadcast_to(array, (cubes, np.shape(array)[-1]))]

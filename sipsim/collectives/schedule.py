@@ -1,23 +1,23 @@
 """The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. No side effects.
 
-The ``cut`` of a collective's definition says how tensors are cut into units of N elements, for G ranks:
+The ``cut`` of a collective states how tensors are cut into units of N elements, for G ranks:
 
 * ``vector``: every rank's tensor has the same N elements, one unit. Block ``p`` is piece ``p`` of the unit.
 * ``ranks``: the larger tensor has G * N elements, N for each rank. Unit ``r`` belongs to rank ``r``; its pieces are the
   blocks ``r * pieces + p``.
-* ``pairs``: N elements from each rank for each rank. Unit ``i * G + j`` is sent from ``i`` to ``j``; pieces as above.
+* ``pairs``: each rank has N elements for each rank. Rank ``i`` sends unit ``i * G + j`` to rank ``j``; pieces as above.
 
 A schedule consists of flows that run in parallel, each on a share of the elements, such as the two directions of a
-ring. A flow has a list of steps for every rank. In a step a rank sends blocks in one direction and receives blocks from
-one direction, tile by tile in turn, or does only one of the two.
+ring. A flow has a list of steps for every rank. In a step a rank sends blocks in one direction, or receives blocks from
+one direction, or does both in turn, tile by tile.
 
 Each step has a *round*. A message is sent and received in the same round and as the same tile of the step, so that it
-has one position (round, tile) on both sides. A rank sends and receives in order of position; at equal positions it
-sends first.
+has one position (round, tile) on both sides. A rank sends and receives in order of position; at equal positions the
+rank sends first.
 
 Therefore every schedule ends, with any number of slots. Proof: take a rank that has not ended and whose next position
 is minimal. If this rank waits to receive, the sender of the message has passed this position, since no rank is at an
-earlier one and each rank sends first: the message is on its way. If this rank waits to send because all slots are
+earlier position and each rank sends first: the message is in flight. If this rank waits to send because all slots are
 taken, the receiver still has to receive a message of an earlier position, which contradicts the choice. The same holds
 for several flows on one worker that processes them in one order of (round, tile, flow).
 """
@@ -43,12 +43,12 @@ class Share(NamedTuple):
     whole: int
 
     def of(self, n_elem: int) -> tuple[int, int]:
-        """Return the range (start, stop) of the part's elements in a unit of ``n_elem`` elements."""
+        """Return the range (start, stop) of the share's elements in a unit of ``n_elem`` elements."""
         return n_elem * self.start // self.whole, n_elem * self.stop // self.whole
 
 
 class Extent(NamedTuple):
-    """Place of a block: ``length`` elements, at offset ``source`` of a holder's source and ``result`` of a result."""
+    """Position of a block: ``length`` elements, at element ``source`` of a source tensor or ``result`` of a result."""
 
     length: int
     source: int
@@ -56,14 +56,14 @@ class Extent(NamedTuple):
 
 
 def units(cut: str, size: int) -> int:
-    """Return the number of units of a collective with a cut in a group of ``size`` ranks."""
+    """Return the number of units of a collective with this cut in a group of ``size`` ranks."""
     return {VECTOR: 1, RANKS: size, PAIRS: size * size}[cut]
 
 
 def block_of(cut: str, gathers: bool, n_elem: int, size: int, part: Share, pieces: int, number: int) -> Extent:
-    """Return block ``number`` of a part of units of ``n_elem`` elements, each cut into ``pieces``.
+    """Return the position of block ``number`` for share ``part`` of units of ``n_elem`` elements, cut into ``pieces``.
 
-    ``gathers``: for cut ``ranks``, True if the smaller tensor is the source (gather), False if the result (scatter).
+    ``gathers``: for cut ``ranks``, True if the source is the smaller tensor (gather), False if the result is (scatter).
     """
     unit, piece = divmod(number, pieces)
     first, stop = part.of(n_elem)
@@ -78,7 +78,7 @@ def block_of(cut: str, gathers: bool, n_elem: int, size: int, part: Share, piece
 
 
 REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
-"""Handling of received values: they replace the rank's own, or are the operator's second or first operand."""
+"""Handling of received values: replace the rank's values, or use them as the operator's second or first operand."""
 
 
 class ScheduleError(ValueError):
@@ -88,9 +88,9 @@ class ScheduleError(ValueError):
 class Step(NamedTuple):
     """One rank's step: it sends the blocks ``sends`` in direction ``send`` and receives ``recvs`` from ``recv``.
 
-    An empty direction: nothing is sent, or received. ``sends`` contains :func:`original` of a block to send the block's
-    values from before the collective. ``combine``: how received values are handled. A rank has at most one step per
-    round; its steps are in order of rounds.
+    ``send`` is "" if nothing is sent, ``recv`` if nothing is received. ``sends`` contains :func:`original` of a block
+    to send its values from before the collective. ``combine``: how received values are handled. A rank has at most one
+    step per round; a rank's steps are in order of rounds.
     """
 
     round: int
@@ -102,8 +102,8 @@ class Step(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """Limits of a worker's lookahead. ``sends``: how many receives of a direction a send may overtake if it does not
-    depend on them; ``receives``, ``loads``: number of receives and of loads in flight.
+    """Limits of a worker's lookahead. ``sends``: number of receives of one direction that an independent send may
+    overtake; ``receives``, ``loads``: number of receives and of loads in flight.
 
     A send that blocks on a full ring also delays the receives that it has overtaken: with ``sends=3`` in place of 1, an
     all-reduce of 4 MiB on a ring of 4 SIPs takes 80 us in place of 57 us. With 4 receives, all receives of a smallest
@@ -145,16 +145,16 @@ def ahead_of(schedule: Schedule) -> Ahead:
 End = tuple[int, str]
 """(rank of the group, one of its directions): one end of a queue pair."""
 Wiring = dict[End, End]
-"""Peer of each end. Each connection is contained in both directions."""
+"""The peer of each end; contains each connection twice, from either end."""
 
 
 def original(block: int) -> int:
-    """Return the code, in ``sends`` and transfers, for a block as it was before the collective; its own inverse."""
+    """Return the code, in ``sends`` and transfers, for a block's values before the collective; inverse of itself."""
     return ~block
 
 
 def number_of(block: int) -> int:
-    """Return the number of a block, which may be coded by :func:`original`."""
+    """Return the number of a block; ``block`` is this number, or its code by :func:`original`."""
     return max(block, ~block)
 
 
@@ -169,7 +169,7 @@ class Transfer(NamedTuple):
 
 
 Sends = Callable[[int], Iterable[Transfer]]
-"""Function that returns the transfers with a given rank as ``src``, so that they are made per rank on demand."""
+"""Function that returns the transfers of a sender, given its rank; so transfers are made per rank on demand."""
 
 
 def flow_of(
@@ -180,7 +180,7 @@ def flow_of(
     The steps of a rank are made from the transfers of the rank and its neighbours in the wiring only.
 
     Raises:
-        ScheduleError: by ``steps_of``: a rank sends or receives twice in a round, or in a direction not in the wiring.
+        ScheduleError: raised by ``steps_of``: a rank sends or receives twice in a round, or uses an unwired direction.
     """
     sends = transfers if callable(transfers) else _by_sender(transfers, wiring)
     # No reference cycles: a group's schedules are freed with the last reference to them.
@@ -189,15 +189,15 @@ def flow_of(
 
 
 def _by_sender(transfers: Iterable[Transfer], wiring: Wiring) -> Sends:
-    """Group transfers by sender; all are checked at the first request."""
+    """Group transfers by sender; the first request checks all transfers."""
 
     @cache
     def by_sender() -> dict[int, list[Transfer]]:
-        found: defaultdict[int, list[Transfer]] = defaultdict(list)
+        groups: defaultdict[int, list[Transfer]] = defaultdict(list)
         for transfer in transfers:
             _check_wired(transfer, wiring)
-            found[transfer.src].append(transfer)
-        return found
+            groups[transfer.src].append(transfer)
+        return groups
 
     return lambda rank: by_sender().get(rank, ())
 
@@ -207,7 +207,7 @@ def _check_wired(transfer: Transfer, wiring: Wiring) -> None:
         raise ScheduleError(f"rank {transfer.src} sends in round {transfer.round!r}; a round is an integer")
     if not isinstance(transfer.blocks, tuple | list) or not all(isinstance(block, int) for block in transfer.blocks):
         what = f"rank {transfer.src} sends blocks {_short(transfer.blocks)} in round {transfer.round}"
-        raise ScheduleError(f"{what}; give a tuple of their numbers, such as (0,)")
+        raise ScheduleError(f"{what}; give a tuple of block numbers, such as (0,)")
     if transfer.blocks and (transfer.src, transfer.send) not in wiring:
         raise ScheduleError(not_wired(transfer.src, "sends", transfer.send, transfer.round, wiring))
 
@@ -236,24 +236,24 @@ def _steps_of(sent_by: SentBy, peers: Peers, wiring: Wiring, rank: int) -> list[
 
 def _sent(sends: Sends, wiring: Wiring, src: int) -> dict[int, list[Transfer]]:
     """Return the transfers that a rank sends, by receiver."""
-    found: defaultdict[int, list[Transfer]] = defaultdict(list)
+    sent: defaultdict[int, list[Transfer]] = defaultdict(list)
     for transfer in sends(src):
         _check_wired(transfer, wiring)
         if transfer.src != src:
             raise ScheduleError(
-                f"the transfers of rank {src} contain one with src={transfer.src}; return only those with src={src}"
+                f"the transfers of rank {src} contain one with src={transfer.src}; return only transfers with src={src}"
             )
         if transfer.blocks:
-            found[wiring[src, transfer.send][0]].append(transfer)
-    return found
+            sent[wiring[src, transfer.send][0]].append(transfer)
+    return sent
 
 
 def _peers(wiring: Wiring) -> dict[int, dict[int, None]]:
     """Return for each rank the ranks that are wired to it, in order."""
-    found: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    peers: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for (rank, _), (other, _) in wiring.items():
-        found[other][rank] = None
-    return found
+        peers[other][rank] = None
+    return peers
 
 
 def _step(number: int, out: Transfer | None, into: Transfer | None, wiring: Wiring) -> Step:
@@ -265,15 +265,15 @@ def _step(number: int, out: Transfer | None, into: Transfer | None, wiring: Wiri
 
 
 def joined(*each: Sends) -> Sends:
-    """Chain several functions: return the transfers of all of them for a rank."""
+    """Return a function that returns, for a rank, the transfers of all the given functions."""
     return lambda rank: chain(*(sends(rank) for sends in each))
 
 
 def not_wired(rank: int, does: str, direction: str, number: int, wiring: Wiring) -> str:
     """Return the error message for a rank that uses a direction which is not in the wiring."""
-    known = ", ".join(sorted(str(each) for end, each in wiring if end == rank)) or "none"
+    directions = ", ".join(sorted(str(each) for end, each in wiring if end == rank)) or "none"
     what = f"rank {rank} {does} in direction {direction!r} in round {number}, which is not in wiring()"
-    return f"{what}; directions of rank {rank}: {known}"
+    return f"{what}; directions of rank {rank}: {directions}"
 
 
 def mutual(pairs: dict[End, End]) -> Wiring:
@@ -285,12 +285,12 @@ def mutual(pairs: dict[End, End]) -> Wiring:
     wiring: Wiring = {}
     for a, b in [*pairs.items(), *((b, a) for a, b in pairs.items())]:
         if wiring.setdefault(a, b) != b:
-            raise ValueError(f"direction {a[1]} of rank {a[0]} leads to {wiring[a]} and to {b}")
+            raise ValueError(f"direction {a[1]} of rank {a[0]} leads to {wiring[a]} and to {b}; connect it once")
     return wiring
 
 
 FOR_NEW_NAMES = "#"
-"""Character in the names of queue pairs that are created during a run, so not allowed in directions."""
+"""Character reserved for the names of queue pairs that are created during a run; not allowed in directions."""
 
 
 def check_wiring(wiring: Any, size: int) -> None:
@@ -300,12 +300,12 @@ def check_wiring(wiring: Any, size: int) -> None:
         ScheduleError: names the first wrong rank and direction.
     """
     if not isinstance(wiring, dict):
-        raise ScheduleError(f"wiring() returned {_short(wiring)}; must be a dict of (rank, direction) pairs")
+        raise ScheduleError(f"wiring() returned {_short(wiring)}; it must return a dict of (rank, direction) pairs")
     for end, peer in wiring.items():
         for each in (end, peer):
             if not _is_end(each, size):
                 raise ScheduleError(
-                    f"wiring() contains {_short(each)}; must be (rank, direction) of ranks 0 to {size - 1} and a name "
+                    f"wiring() contains {_short(each)}; give (rank, direction): a rank from 0 to {size - 1} and a name "
                     f"without {FOR_NEW_NAMES}"
                 )
         (rank, direction), (other, back) = end, peer
@@ -314,7 +314,7 @@ def check_wiring(wiring: Any, size: int) -> None:
         if wiring.get(peer) != end:
             raise ScheduleError(
                 f"wiring() leads direction {direction} of rank {rank} to {back} of rank {other}, which does not lead "
-                f"back; mutual() of sipsim.collectives.schedule makes both"
+                f"back; add the reverse, as mutual() of sipsim.collectives.schedule does"
             )
 
 
@@ -327,14 +327,14 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
         ScheduleError: names the first wrong rank and round.
     """
     if not isinstance(schedule, list) or not schedule or not all(isinstance(flow, Flow) for flow in schedule):
-        raise ScheduleError(f"schedule() returned {_short(schedule)}; must be a list of flows, such as [flow_of(...)]")
+        raise ScheduleError(f"schedule() returned {_short(schedule)}; return a list of flows, such as [flow_of(...)]")
     for flow in schedule:
         for name in ("weight", "pieces"):
             if not isinstance(getattr(flow, name), int) or getattr(flow, name) < 1:
-                raise ScheduleError(f"a flow has {name} {getattr(flow, name)!r}; must be an integer of at least 1")
+                raise ScheduleError(f"a flow has {name} {getattr(flow, name)!r}; give an integer of at least 1")
         ahead = flow.ahead
         if not isinstance(ahead, Ahead) or ahead.sends < 0 or min(ahead.receives, ahead.loads) < 1:
-            what = "must be an Ahead with sends >= 0, receives >= 1 and loads >= 1"
+            what = "give an Ahead with sends >= 0, receives >= 1 and loads >= 1"
             raise ScheduleError(f"a flow has ahead {ahead}; {what}")
         steps_of = [flow.steps_of(rank) for rank in range(size)]
         for rank, steps in enumerate(steps_of):
@@ -352,7 +352,7 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
 def _check_rounds(rank: int, rounds: list[int]) -> None:
     for earlier, later in pairwise(rounds):
         if later <= earlier:
-            raise ScheduleError(f"rank {rank}: a step of round {later} follows one of round {earlier}; order by round")
+            raise ScheduleError(f"rank {rank}: a step of round {later} follows round {earlier}; order steps by round")
 
 
 def _check_step(rank: int, does: str, step: Step, wiring: Wiring, n_units: int, pieces: int) -> None:
@@ -364,21 +364,21 @@ def _check_step(rank: int, does: str, step: Step, wiring: Wiring, n_units: int, 
         if number_of(block) >= count:
             units = f"{n_units} unit{'s' * (n_units > 1)} in {pieces} piece{'s' * (pieces > 1)}"
             raise ScheduleError(
-                f"rank {rank} {does} block {number_of(block)} of {count} in round {step.round}; with {units} blocks "
+                f"rank {rank} {does} block {number_of(block)} in round {step.round}; with {units} blocks "
                 f"are numbered from 0 to {count - 1}"
             )
     if step.combine not in (REPLACE, OWN_FIRST, ARRIVED_FIRST):
-        what = "must be REPLACE, OWN_FIRST or ARRIVED_FIRST"
+        what = "give REPLACE, OWN_FIRST or ARRIVED_FIRST"
         raise ScheduleError(f"rank {rank} receives in round {step.round} with combine {step.combine!r}; {what}")
 
 
 def _check_order(rank: int, step: Step) -> None:
-    """Check that a block in both ``sends`` and ``recvs`` of a step is preceded by the same blocks in both: a step sends
-    and receives tiles in turn, so otherwise block sizes would decide whether the block is received or sent first.
+    """Check that a block in both ``sends`` and ``recvs`` of a step follows the same blocks in both. Otherwise block
+    sizes would decide whether the block is received or sent first, since a step sends and receives tiles in turn.
     """
-    for place in range(len(step.sends)):
-        block = step.sends[place]
-        if block in step.recvs and step.sends[: place + 1] != step.recvs[: place + 1]:
+    for index in range(len(step.sends)):
+        block = step.sends[index]
+        if block in step.recvs and step.sends[: index + 1] != step.recvs[: index + 1]:
             what = f"rank {rank} sends and receives block {block} in round {step.round} after different blocks"
             raise ScheduleError(f"{what}; send it in another round, or as original({block})")
 
@@ -405,22 +405,22 @@ def pieces_of(nbytes: int, transfers: int, blocks: int = 1, workers: int = 1) ->
     """Return the number of pieces (at least 1) that pipeline ``nbytes`` best through a chain of ``transfers``.
 
     A message costs its serialization time plus a fixed cost, about the link's time for ``MESSAGE_BYTES``. ``k`` pieces
-    through ``h`` successive transfers take ``h + k - 1`` times the time of one piece, which is minimal for
+    through ``h`` successive transfers take ``h + k - 1`` times the time of one piece; this total is minimal for
     ``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Workers that share the bytes also share the link, so both costs
-    scale alike; but in messages of less than ``LEAST_BYTES`` framing and commands dominate.
+    scale alike. In messages of less than ``LEAST_BYTES``, framing and commands dominate.
 
-    ``blocks``: number of blocks that the bytes are already cut into. ``workers``: number of workers that share each
+    ``blocks``: number of blocks into which the bytes are already cut. ``workers``: number of workers that share each
     block. A piece of a block has at least ``MESSAGE_BYTES``, and ``LEAST_BYTES`` per worker.
     """
     wanted = isqrt(max(transfers - 1, 0) * nbytes // MESSAGE_BYTES)
-    worth = nbytes // (blocks * max(MESSAGE_BYTES, workers * LEAST_BYTES))
-    return max(min(wanted, MOST_PIECES, worth), 1)
+    most = nbytes // (blocks * max(MESSAGE_BYTES, workers * LEAST_BYTES))
+    return max(min(wanted, MOST_PIECES, most), 1)
 
 
 def staggered(flow: Flow, copies: int, lag: int) -> Flow:
-    """Pipeline a flow: run it ``copies`` times, each on one share of every block, each ``lag`` rounds after the last.
+    """Pipeline a flow: run ``copies`` copies, each on one share of every block, ``lag`` rounds after the previous copy.
 
-    Rounds that coincide are run in the order of the copies.
+    Rounds of several copies that coincide run in the order of the copies.
     """
     if copies == 1:
         return flow

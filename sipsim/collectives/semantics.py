@@ -1,8 +1,8 @@
-"""Table of the collectives: the tensors of each rank, which units a rank holds before and needs afterwards.
+"""Table of the collectives: how tensors are cut into units, and which units a rank holds before and needs afterwards.
 
-Each row is a :class:`Collective`. Eight rows work elementwise over the ranks of a group, as in ``torch.distributed``;
+Each row is a :class:`Collective`. Eight collectives work on the ranks of a group, as in ``torch.distributed``;
 ``intercube`` is the all-reduce of ADR-0032. Sizes, results, bus bandwidth and the tiles of every algorithm are derived
-from the row. A new collective is one row.
+from the row. One row defines a new collective.
 """
 
 import inspect
@@ -31,7 +31,7 @@ def every_rank(unit: int, rank: int, size: int, root: int) -> bool:
 
 
 def only_root(unit: int, rank: int, size: int, root: int) -> bool:
-    """The root has all units."""
+    """Only the root has units, and the root has all units."""
     return rank == root
 
 
@@ -54,10 +54,10 @@ class Collective(NamedTuple):
     """Definition of a collective, a row of the table. ``about``: one line for ``--list``. ``cut``: how tensors are cut
     into units (:mod:`~sipsim.collectives.schedule`).
 
-    ``holds``: the units that a rank has before; ``needs``: the units that it has afterwards. ``ops``: operators that
-    combine a unit over all ranks that hold it; empty if data are only moved. ``has_root``: the call names a root rank.
-    ``per_cube``: tensors have one row per cube, each cut into units, and a kernel that is wired before the run runs the
-    collective on all SIPs; with operators, all rows of all ranks are combined.
+    ``holds``: the units that a rank has before; ``needs``: the units that a rank has afterwards. ``ops``: operators
+    that combine a unit over all its holders; empty if data are only moved. ``has_root``: the call names a root rank.
+    ``per_cube``: tensors have one row per cube, each row is cut into units, and a kernel that is wired before the run
+    runs the collective on all SIPs; with operators, all rows of all ranks are combined.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Collective(NamedTuple):
 
     @property
     def gathers(self) -> bool:
-        """True if the result is the larger tensor, for cut ``ranks``: each rank holds only its own unit."""
+        """For cut ``ranks``: True if each rank holds only one unit before, so that the result is the larger tensor."""
         return self.holds(0, 0, 2, 0) != self.holds(1, 0, 2, 0)
 
     @property
@@ -114,7 +114,7 @@ class Collective(NamedTuple):
         return unit % self.elements(1, size)[0] * n_elem
 
     def result_of(self, sources: Sequence[Array], size: int, root: int, op: str, rank: int) -> Array | None:
-        """Return a rank's result from all ranks' sources, along the last axis, in their type; None if it needs none."""
+        """Return a rank's result from all ranks' sources, cut along the last axis; None if the rank needs no unit."""
         n_elem = sources[root].shape[-1] // self.elements(1, size)[0]
 
         def total_of(ranks: list[int], unit: int) -> Array:
@@ -126,14 +126,14 @@ class Collective(NamedTuple):
     def result_from(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
         """Return a rank's result as defined by ``holds`` and ``needs``; None if the rank needs no unit.
 
-        ``total_of(ranks, unit)`` returns a unit combined over ``ranks``, its holders (one if data are only moved).
+        ``total_of(ranks, unit)`` returns a unit combined over its holders ``ranks`` (one rank if data are only moved).
         """
-        found = []
+        parts = []
         for unit in range(units(self.cut, size)):
             if self.needs(unit, rank, size, root):
                 ranks = [other for other in range(size) if self.holds(unit, other, size, root)]
-                found.append(total_of(ranks if self.combines else ranks[:1], unit))
-        return np.concatenate(found, axis=-1) if found else None
+                parts.append(total_of(ranks if self.combines else ranks[:1], unit))
+        return np.concatenate(parts, axis=-1) if parts else None
 
     def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> list[Array | None]:
         """Return every rank's result of a collective that only moves data. ``values``: empty, or the root's rank."""
@@ -191,35 +191,35 @@ def _takes(function: object, words: tuple[str, ...]) -> bool:
 
 def wrong_units(row: Collective, size: int, root: int) -> str:
     """Describe an inconsistency of ``holds`` and ``needs`` in a group of ``size`` ranks; empty if there is none."""
-    every = range(units(row.cut, size))
-    places = [block_of(row.cut, row.gathers, 1, size, Share(0, 1, 1), 1, unit) for unit in every]
+    numbers = range(units(row.cut, size))
+    extents = [block_of(row.cut, row.gathers, 1, size, Share(0, 1, 1), 1, unit) for unit in numbers]
     holders: Counter[int] = Counter()
     needed: set[int] = set()
     tensors = row.elements(1, size)
     for rank in range(size):
-        held = [unit for unit in every if row.holds(unit, rank, size, root)]
-        wanted = [unit for unit in every if row.needs(unit, rank, size, root)]
+        held = [unit for unit in numbers if row.holds(unit, rank, size, root)]
+        wanted = [unit for unit in numbers if row.needs(unit, rank, size, root)]
         holders.update(held)
         needed.update(wanted)
-        at = ([places[unit].source for unit in held], [places[unit].result for unit in wanted])
-        for word, found, takes in zip(("holds", "needs"), at, tensors, strict=True):
-            if len(found) not in (0, takes):
-                what = f"rank {rank} of {size} {word} {len(found)} of the {len(every)} units"
-                return f"{what}; with cut {row.cut!r} its tensor has {takes}, and it {word} all of them or none"
-            if len(set(found)) < len(found):
-                what = f"rank {rank} of {size} {word} several units at the same place of its tensor"
+        offsets = ([extents[unit].source for unit in held], [extents[unit].result for unit in wanted])
+        for word, used, count in zip(("holds", "needs"), offsets, tensors, strict=True):
+            if len(used) not in (0, count):
+                what = f"rank {rank} of {size} {word} {len(used)} of the {len(numbers)} units"
+                return f"{what}; with cut {row.cut!r} it must have all {count} units of its tensor, or none"
+            if len(set(used)) < len(used):
+                what = f"rank {rank} of {size} {word} several units at the same offset of its tensor"
                 return f"{what}; with cut {row.cut!r} a rank holds the units it sends and needs the units sent to it"
     if unheld := needed - holders.keys():
-        return f"in a group of {size} unit {min(unheld)} is needed and no rank holds it"
+        return f"in a group of {size}, unit {min(unheld)} is needed, but no rank holds it; let a rank hold it"
     several = [unit for unit in sorted(needed) if holders[unit] > 1]
     if several and not row.combines:
-        what = f"in a group of {size}, {holders[several[0]]} ranks hold unit {several[0]}, and no operator combines it"
-        return f"{what}; give ops, or let one rank hold it"
+        what = f"in a group of {size}, {holders[several[0]]} ranks hold unit {several[0]}, but no operator combines it"
+        return f"{what}; give ops, or let only one rank hold the unit"
     return ""
 
 
 def define(*collectives: Collective) -> None:
-    """Register collectives for all ranks of a process. A user's collective has the name of the module that defines it.
+    """Register collectives for all ranks of a process, as definitions of the module that calls this function.
 
     Raises:
         TypeError: an argument is not a :class:`Collective`, or a field has the wrong type.
@@ -263,8 +263,8 @@ NO_BOUND = 2**62
 class Task(NamedTuple):
     """Input of an algorithm's ``schedule()``. ``n_elem``: elements per unit; ``itemsize``: bytes per element.
 
-    ``in_place``: source and result are one tensor. ``workers``: number of PEs per rank that share the elements;
-    ``room_bytes``: TCM bytes for the kernel's values on each worker. ``root``: a rank of the group.
+    ``root``: the root's rank in the group. ``in_place``: source and result are one tensor. ``workers``: number of PEs
+    per rank that share the elements. ``room_bytes``: TCM bytes for the kernel's values on each worker.
     """
 
     collective: Collective

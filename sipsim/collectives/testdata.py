@@ -1,4 +1,4 @@
-"""Test data and their exact check: seeded integers whose partial sums are all exact in the type.
+"""Test data and their exact check: seeded integers, all of whose partial sums are exact in the data type.
 
 No element is zero, so that a missing contribution changes every element. The generator is splitmix64 (Steele, Lea and
 Flood, OOPSLA 2014), implemented here so that digests do not depend on a library's random stream.
@@ -20,7 +20,7 @@ PIECE = 2**13
 
 
 class Mismatch(NamedTuple):
-    """Result of a comparison: number of different elements, and a text about the first."""
+    """Result of a comparison: number of different elements, and a text about the first different element."""
 
     elements: int
     first: str
@@ -42,7 +42,7 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 
 
 def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
-    """Return ``count`` elements as int64, from element ``first`` on of the concatenated data of all ranks."""
+    """Return ``count`` elements as int64, beginning at element ``first`` of the concatenated data of all ranks."""
     state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
     mixed = np.arange(count, dtype=np.uint64)
     mixed *= np.uint64(_GOLDEN)
@@ -60,7 +60,7 @@ def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions
 
 
 def compare(got: Array, expected: Array) -> Mismatch:
-    """Compare bit for bit, except that any NaN equals any NaN; ``expected`` is broadcast to the shape of ``got``.
+    """Compare bit for bit, but count any two NaNs as equal; ``expected`` is broadcast to the shape of ``got``.
 
     The sign and payload of a NaN are not compared, since IEEE 754 does not define them for a sum.
     """

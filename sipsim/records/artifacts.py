@@ -1,4 +1,4 @@
-"""Artifact folder of a rank: files that the rank's process writes for the launcher, under any names.
+"""Artifact folder of a rank: files with any names that the rank's process writes for the launcher.
 
 The launcher finds the files in ``rank_folder`` of the run's private folder, including files of ranks on other hosts.
 Names must be text without control characters, at most ``MOST_FOLDERS`` folders deep; other files are not transferred.
@@ -26,7 +26,7 @@ def rank_folder(folder: str, rank: int) -> str:
 
 
 def is_artifact(name: str) -> bool:
-    """Whether ``name``, a path relative to the parent of the ranks' folders, is a valid name of an artifact."""
+    """Return whether ``name``, a path relative to the parent of the ranks' folders, is a valid name of an artifact."""
     return len(name) <= LONGEST_NAME and _NAME.match(name) is not None
 
 
@@ -34,7 +34,7 @@ def make_artifact_folder(folder: str, *below: str) -> Path:
     """Return a rank's artifact folder, or a folder below it, after creating it if necessary.
 
     Raises:
-        OutputError: when the folder cannot be created, or the rank has no artifact folder (``folder`` is "").
+        OutputError: the folder cannot be created, or the rank has no artifact folder (``folder`` is "").
     """
     if not folder:
         raise OutputError("this rank has no artifact folder, so its files would not reach the launcher")
@@ -42,6 +42,6 @@ def make_artifact_folder(folder: str, *below: str) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        hint = "make room there, or set TMPDIR to another folder"
-        raise OutputError(f"{path}: cannot be made: {error.strerror}; {hint}") from None
+        hint = "free disk space there, or set TMPDIR to another folder"
+        raise OutputError(f"{path}: the folder cannot be created: {error.strerror}; {hint}") from None
     return path

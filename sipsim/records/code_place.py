@@ -39,15 +39,15 @@ class CodePlace(NamedTuple):
 def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
     """Return the innermost user code among a frame and its callers. Built-in algorithms count as user code.
 
-    Code of installed packages, and of the file that defines the chip, is returned only if there is no other user code.
+    A line of an installed package, or of the file that defines the chip, is returned only without other user code.
     """
     word, library = "", CodePlace()
-    less = (*INSTALLED, chip_file) if chip_file else INSTALLED
+    library_paths = (*INSTALLED, chip_file) if chip_file else INSTALLED
     while frame is not None:
         code = frame.f_code
         if _is_users(_source(frame)):
             place = CodePlace(_absolute(code.co_filename), frame.f_lineno or 0, word)
-            if not code.co_filename.startswith(less) or code.co_filename.startswith(_ALGORITHMS):
+            if not code.co_filename.startswith(library_paths) or code.co_filename.startswith(_ALGORITHMS):
                 return place
             library = library if library.file else place
         elif not word and code.co_filename.startswith(_WORDS) and not code.co_name.startswith("_"):
@@ -57,7 +57,7 @@ def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
 
 
 def crash_place(lines: Iterable[str]) -> CodeLine:
-    """Return the innermost user code in the last report of Python's fault handler among the lines of a log."""
+    """Return the innermost user code in the last report of Python's fault handler in the lines of a log."""
     found, is_sought = ("", 0), False
     for line in lines:
         frame = _CRASH_FRAME.fullmatch(line)
@@ -69,7 +69,7 @@ def crash_place(lines: Iterable[str]) -> CodeLine:
 
 
 def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | None:
-    """Return the outermost frame of user code, without built-in algorithms, from ``frame`` up to ``base``; or None."""
+    """Return the outermost frame of user code, except built-in algorithms, from ``frame`` up to ``base``; or None."""
     found = None
     while frame is not None and frame is not base:
         filename = frame.f_code.co_filename
@@ -100,7 +100,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def users_traceback(error: BaseException, with_own: bool = True) -> str:
-    """Return the traceback of the user's frames; without any, of all frames if ``with_own``, else an empty text."""
+    """Return the traceback of the user's frames; if there are none, of all frames (``with_own``), or an empty text."""
     frames = traceback.extract_tb(trace_of(error))
     users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
     if not users and not with_own:
@@ -134,7 +134,7 @@ def working_folder() -> str:
 
 
 class _KnownUsers(dict[str, bool]):
-    """Cache by file name: whether a file is user code."""
+    """Cache of :func:`_is_users` by file name."""
 
     def __missing__(self, filename: str) -> bool:
         found = self[filename] = _is_users(filename)

@@ -15,11 +15,11 @@ from sipsim.core.task import Task
 from sipsim.records.code_place import code_place
 
 Place = tuple[int, int, int]
-"""A place as (sip, cube, pe). Cube and PE are -1 for a task that runs on no PE, such as the host program."""
+"""A PE as (sip, cube, pe). Cube and PE are -1 for a task that runs on no PE, such as the host program."""
 
 
 def place_name(place: Place) -> str:
-    """Return a place as text; only the rank if the place is on no PE."""
+    """Return a place as text: rank, cube and PE, or only the rank for a task that runs on no PE."""
     return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 
@@ -45,8 +45,8 @@ class QueueState(QueueEnd, frozen=True):
     """One end of a queue pair, with the PE of the other end (``peer``) and further state for reports.
 
     ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: for each slot of this PE's ring whose message was taken,
-    the name of its handle; "" while the message is being read. ``generation``: distinguishes rings at one address; the
-    earlier ring is closed and waits for credits.
+    the name of the message's handle; "" during the read. ``generation``: distinguishes rings at one address; the ring
+    of the lower number is closed and waits for credits.
     """
 
     peer: Place
@@ -77,7 +77,7 @@ class Waiting(NamedTuple):
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended. ``op``: send or recv, if the task waits on any queue of ``directions``, else "".
+    """A task that has not ended. ``op``: send or recv if the task waits on queues of ``directions``, else "".
 
     ``file`` (absolute) and ``line``: code position, "" and 0 if unknown; ``word``: the function of ``tl`` that the task
     has called. ``waits_for`` is "" if the task runs. ``is_server``: the task may wait forever without being hung.
@@ -97,8 +97,8 @@ class TaskState(msgspec.Struct, frozen=True):
 class BlockedResource(msgspec.Struct, frozen=True):
     """A hardware resource that waits for another hardware resource, such as a channel of a router.
 
-    Example of a name: ``SIP 2 eth8 receiver 0``; of a text: ``8 of its 8 slots hold packets``. If several
-    entries have one name, that resource proceeds when any one of their ``waits_for`` does.
+    Example of a name: ``SIP 2 eth8 receiver 0``; of a text: ``8 of its 8 slots hold packets``. A resource with several
+    entries proceeds when the ``waits_for`` of any of these entries proceeds.
     """
 
     name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
@@ -111,7 +111,7 @@ class BlockedResource(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP. ``calls``: by group, number of collectives that the script has called;
+    """The queues and tasks of one SIP. ``calls``: number of collectives that the script has called, by group;
     ``open_calls``: the calls that have not ended. ``blocked``: blocked hardware resources of the chip. ``has_ipcq``:
     whether the chip has IPCQ queues.
     """
@@ -134,21 +134,19 @@ _DUMP = msgspec.json.Decoder(SipDump)
 
 def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -> TaskState:
     """Return the state of a task of SIP ``rank``. ``frame``: the innermost frame of the task, for its position."""
-    reason, where = task.waits_for, code_place(frame, chip_file)
+    reason, position = task.waits_for, code_place(frame, chip_file)
     waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
     waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED
     op, directions = waiting
     place = (rank, *task.on_pe)
-    return TaskState(
-        place, task.name, waits_for, op, directions, where.file, where.line, where.word, bool(task.is_server)
-    )
+    return TaskState(place, task.name, waits_for, op, directions, *position, bool(task.is_server))
 
 
 def dump_from(blob: bytes) -> SipDump:
     """Decode a dump from JSON.
 
     Raises:
-        BadFrame: for bytes that are not a dump.
+        BadFrame: the bytes are not a dump.
     """
     return checked(_DUMP.decode, blob, "the dump of a SIP")
 
@@ -162,7 +160,7 @@ def dump_from_text(text: str) -> SipDump:
     """Decode the text of :func:`dump_as_text`.
 
     Raises:
-        BadFrame: for any other text.
+        BadFrame: the text is not a dump.
     """
     try:
         blob = zlib.decompressobj().decompress(base64.b64decode(text), MAX_FRAME_BYTES)

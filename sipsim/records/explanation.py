@@ -9,8 +9,8 @@ from sipsim.core.fields import no_time, simulated_time
 
 
 class MeasuredRow(NamedTuple):
-    """A row to explain. ``iterations``: (start, end) of each iteration, in ps. ``runs``: by participating rank, the
-    number of the row's collective on that rank; empty if the row is a whole run.
+    """A row to explain. ``iterations``: (start, end) of each iteration, in ps. ``runs``: for each rank that takes
+    part, the number of the row's collective on this rank; empty if the row is a whole run.
     """
 
     iterations: Sequence[tuple[int, int]]

@@ -13,8 +13,8 @@ of sends and receives; spans (``explain``); ``oplog``. ``records``: the op log, 
 
 
 class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options common to a user's request and the job: either ``script`` (a path, or a module with ``as_module``) with
-    its ``script_args``, or a collective with its types and iterations. ``spawn``: the call of a worker by
+    """Options common to a user's request and the job: either ``script`` (a path, or a module if ``as_module``) with
+    ``script_args``, or a collective with data type, operator and iterations. ``spawn``: the call of a worker by
     ``mp.spawn``; None for a script with ``worker(rank, world_size, torch)``.
     """
 
@@ -36,7 +36,7 @@ class JobRequest(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A user's request for a run; fields are named as the launcher's options. Without a script, the chip kind checks
     the request and makes the :class:`Job`.
 
-    ``collective``: None means the chip's default. Either ``sizes``, in bytes, or ``n_elems`` is given. ``algorithm``:
+    ``collective``: None for the chip's default. Either ``sizes``, in bytes, or ``n_elems`` is given. ``algorithm``:
     the names of ``--algorithm``, or ``auto`` or ``all``; None if not given. ``group``, ``root``, ``layout`` (cubes
     and PEs) and ``in_place``: the values of these flags; "" or None if not given. ``size_source``: the origin of the
     sizes, for messages; ``has_default_size``: the user gave no sizes.

@@ -41,13 +41,13 @@ class LineFile:
         """Write whole lines.
 
         Raises:
-            OutputError: when writing fails, such as on a full disk.
+            OutputError: writing fails, such as on a full disk.
         """
         try:
             self._file.write(lines)
         except OSError as error:
             self._is_lost = True
-            hint = f"make room there, set TMPDIR to another folder, or leave {self._flag} out"
+            hint = f"free disk space there, set TMPDIR to another folder, or leave {self._flag} out"
             raise OutputError(f"{self._path}: {self._what} cannot be written: {error.strerror}; {hint}") from None
 
     def close(self) -> None:
@@ -62,14 +62,14 @@ class LineFile:
 
 FLUSH_EVERY = 512
 MOST_DIGITS = 32
-"""The most bytes of a value that the op log writes as hexadecimal digits; longer values are hashed."""
+"""The largest size, in bytes, of a value that the op log writes as hexadecimal digits; longer values are hashed."""
 DIGITS, SHA256 = "0x", "sha256:"
 OPLOG_FILE = "oplog.txt"
 """File name of a rank's op log in its artifact folder."""
 
 
 class OpLog:
-    """Append-only log of operations, hashed incrementally. ``keep``: also store the records."""
+    """Append-only log of operations with a running SHA-256. ``keep``: True to store the records, too."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep
@@ -130,7 +130,7 @@ def oplog_file(oplog: OpLog, folder: str) -> LineFile:
 
 
 FIELDS = Definitions[str, tuple[str, ...]]()
-"""The names of a record's fields after kind, start, end, cube and PE, by kind. ``src``, ``dst``: sip.cube.pe."""
+"""By kind, the names of a record's fields after kind, start, end, cube and PE. ``src``, ``dst``: sip.cube.pe."""
 _TEMPLATES = Definitions[str, str]()
 
 
@@ -138,10 +138,10 @@ def record_kind(kind: str, *fields: str) -> str:
     """Define a kind of record by its fields; return the kind.
 
     Raises:
-        ValueError: for a kind that is already defined with other fields.
+        ValueError: the kind is already defined with other fields.
     """
     if FIELDS.get(kind, fields) != fields:
-        raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}")
+        raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}; rename one")
     # The definition belongs to the calling module, found as ``collections.namedtuple`` finds it.
     module = sys._getframe(1).f_globals["__name__"]
     FIELDS.define(kind, fields, module)
@@ -150,7 +150,7 @@ def record_kind(kind: str, *fields: str) -> str:
 
 
 def definer_of(kind: str) -> str:
-    """Return the module that defines a kind of record; of several modules, the first by name."""
+    """Return the module that defines a kind of record; if several modules do, the first by name."""
     return min(FIELDS.modules[kind])
 
 

@@ -50,11 +50,11 @@ class PhaseStart(NamedTuple):
 
 
 class Recorder:
-    """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: store spans, op log records.
+    """The spans, op log and trace of SIP ``rank``. ``keep_spans``, ``keep_oplog``: True to store spans or records.
 
-    ``tracer``: called with a line per send and receive; None without a trace. ``feed``: passes the records to the
-    second pass, or None. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
-    ``peak_ps``: the time of these commands' multiplications if every cell of the arrays worked in every cycle.
+    ``tracer``: called with a line per send and receive; None without a trace. ``feed``: passes records to the second
+    pass; None without a second pass. ``composite_ps``: by purpose, time of composite commands so far, summed over
+    PEs. ``peak_ps``: the time of these commands' multiplications if every cell of the arrays worked in every cycle.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:

@@ -17,7 +17,7 @@ Values = Array | bytes
 
 
 class WrongRecord(Exception):
-    """Error: a record contradicts other records of the first pass; the message gives the contradiction."""
+    """Error: a record contradicts other records of the first pass; the message states the contradiction."""
 
 
 class ReplayPe(Protocol):
@@ -31,7 +31,7 @@ class ReplayPe(Protocol):
         """Return the values of a handle of this PE.
 
         Raises:
-            WrongRecord: for a handle that no record has filled, or that has been freed.
+            WrongRecord: no record has filled the handle, or the handle has been freed.
         """
 
     def read(self, address: int, nbytes: int) -> bytes:
@@ -44,14 +44,14 @@ class ReplayPe(Protocol):
         """Check the send of message ``seq`` to the slot at ``address``.
 
         Raises:
-            WrongRecord: when the first pass sent a different message.
+            WrongRecord: the first pass sent a different message.
         """
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
         """Take the message that arrived in the slot at ``address``.
 
         Raises:
-            WrongRecord: when no message has arrived there.
+            WrongRecord: no message has arrived in this slot.
         """
 
 
@@ -62,14 +62,14 @@ def read_rows(pe: ReplayPe, address: int, rows: int, row_bytes: int, pitch: int)
 
 def write_rows(pe: ReplayPe, address: int, data: bytes, row_bytes: int, pitch: int) -> None:
     """Write ``data`` to rows of ``row_bytes`` that begin ``pitch`` bytes apart."""
-    for row, at in enumerate(range(0, len(data), row_bytes)):
-        pe.write(address + row * pitch, data[at : at + row_bytes])
+    for row, offset in enumerate(range(0, len(data), row_bytes)):
+        pe.write(address + row * pitch, data[offset : offset + row_bytes])
 
 
 Rule = Callable[..., Values | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 COMPUTED, READ, WRITTEN = "computed", "read", "written"
-"""The origin of a rule's values: computed from other values; the bytes that it read; or the bytes that it wrote."""
+"""The origin of a rule's values: computed from other values, bytes that the rule read, or bytes that the rule wrote."""
 
 
 class KnownRule(NamedTuple):
@@ -87,8 +87,8 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
     """Function decorator: registers the replay rule for a kind of record, next to the engine that writes such records.
 
     A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.records.oplog.FIELDS`. It returns
-    the values that the first pass must have recorded, an array or bytes: the values of the command's ``result``, if it
-    has one, else the values that the engine records (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.made`). A rule
+    the values that the first pass must have recorded, an array or bytes: the values of the command's ``result`` if
+    there is one, else those that the engine records (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.made`). A rule
     accesses memory only through ``pe``::
 
         @replays(MATH)
@@ -99,7 +99,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
     record of a kind without a rule ends the second pass of the SIP; the verdict then gives the reason.
 
     Raises:
-        ValueError: for a kind that already has a rule from another module.
+        ValueError: the kind already has a rule from another module.
     """
 
     def add(rule: AnyRule) -> AnyRule:
@@ -121,7 +121,7 @@ def rule_of(kind: str) -> KnownRule | None:
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference that no race explains. ``number``: the record's number in its rank's log, from 1; 0 if the
     difference belongs to no record. ``record``: the record's text, shortened. ``time_ps``: the record's end, or the
-    arrival of a message. ``direction``: of a message, the sender's direction. ``message``: one line for the user.
+    arrival of a message. ``direction``: a message's direction at the sender, or "". ``message``: a line for the user.
     """
 
     number: int
@@ -198,17 +198,17 @@ class SecondPass(Protocol):
         """Process all items and remove them from the queue."""
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
-        """Note that the host writes to a memory."""
+        """Apply a write of the host to a memory at ``now_ps``."""
 
     def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
-        """Note that the host sets bytes of a memory to zero."""
+        """Set bytes of a memory to zero, as the host did at ``now_ps``."""
 
     def verdict(self, memory: Any) -> Verdict:
         """Return the result after the last record; ``memory`` is the memory of the first pass."""
 
 
 MakeSecondPass = Callable[[Any], SecondPass]
-"""Makes the second pass of a SIP. The argument is an empty copy of the SIP's memory."""
+"""Factory of the second pass of a SIP. The argument is an empty copy of the SIP's memory."""
 
 
 class Feed:
@@ -251,12 +251,12 @@ class Feed:
         self._nbytes += len(data)
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """Pass on a write of the host to a memory, at the current time."""
+        """Pass a write of the host to the second pass, with the current time."""
         self.drain()
         self._second_pass.host_wrote(address, data, self._now())
 
     def host_cleared(self, address: int, nbytes: int) -> None:
-        """Pass on that the host sets bytes of a memory to zero, at the current time."""
+        """Pass a zeroing of memory by the host to the second pass, with the current time."""
         self.drain()
         self._second_pass.host_cleared(address, nbytes, self._now())
 

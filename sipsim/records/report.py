@@ -37,10 +37,10 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of the collective on the SIP; None if launched by ``torch.launch``.
+    """A launch that has ended. ``run``: the index of the collective on the SIP; None for a launch by ``torch.launch``.
 
     ``start_ps``, ``end_ps``: times at the host. ``kernels_ps``: start of the first kernel and end of the last kernel;
-    None without kernels. ``target_ps``: the start time that IO_CPU has set, or None; ``late_ps``: how long after
+    None without kernels. ``target_ps``: the start time that IO_CPU set, or None; ``late_ps``: how long after
     ``target_ps`` the last kernel started. ``pes``: the PEs, as :func:`places_text` writes them. ``busy_ps``: time of
     all kernels in ps, by the command that the kernels waited for.
     """
@@ -62,7 +62,7 @@ def places_text(places: Iterable[tuple[int, int]]) -> str:
     ``cube 0: PE 0-3; cube 2: PE 1``.
     """
     by_cube = {
-        cube: _ranges([pe for _, pe in some]) for cube, some in groupby(sorted(places), key=lambda place: place[0])
+        cube: _ranges([pe for _, pe in group]) for cube, group in groupby(sorted(places), key=lambda place: place[0])
     }
     if not by_cube:
         return "none"
@@ -74,13 +74,13 @@ def places_text(places: Iterable[tuple[int, int]]) -> str:
 
 def _ranges(numbers: list[int]) -> str:
     """Return ascending numbers as ranges: ``0-3,7``."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 _SMAPS = Path("/proc/self/smaps_rollup")
@@ -124,14 +124,14 @@ TL_WORDS = {
     "pe_cpu.issue": "issue",
     "pe_scheduler.queue": "full queue",
 }
-"""By the name of a span or record, the name of the command in ``tl`` where the names differ."""
+"""The name of the command in ``tl`` by the name of a span or record, where the two names differ."""
 
 
 class LinkUse(msgspec.Struct, frozen=True):
     """The traffic sent over a link: bytes of data, bytes on the wire with all overheads, and busy time.
 
-    ``credit_bytes``: bytes of frames without data, before framing. ``frames``: data messages and credit messages;
-    through traffic counts on each link that it passes.
+    ``credit_bytes``: bytes of frames without data, before framing. ``frames``: number of data and credit messages;
+    a message counts on each link that it passes.
     """
 
     link: str
@@ -214,8 +214,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``busbw``: ratio of bus bandwidth to algorithm bandwidth, as (numerator, denominator). ``values``: as in
     :class:`~sipsim.collectives.call.Call`. ``wrong``: None if this rank did not check. ``usage``: up to the
     collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: number of the
-    call in the group. ``run``: number on this rank, by start; None means the index. ``workers``: PEs per SIP of
-    the schedule, 0 for an algorithm without a schedule. ``in_place``: source and result are one tensor. ``row``: the
+    call in the group. ``run``: number on this rank, in order of starts; None if it equals the index. ``workers``:
+    PEs per SIP of the schedule, 0 without a schedule. ``in_place``: source and result are one tensor. ``row``: the
     name of the row start just before the collective, "" in the job's rows; None without a row start.
     """
 
@@ -305,7 +305,7 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
     """Decode and check the outcome of a rank from JSON.
 
     Raises:
-        BadFrame: for any other bytes.
+        BadFrame: the bytes are not an outcome.
     """
     return checked(_OUTCOME.decode, blob, "the outcome of a rank")
 
@@ -314,6 +314,6 @@ def record_from_bytes(blob: bytes) -> RunRecord:
     """Decode and check the record of a collective from JSON.
 
     Raises:
-        BadFrame: for any other bytes.
+        BadFrame: the bytes are not a record.
     """
     return checked(_RECORD.decode, blob, "the record of a collective")

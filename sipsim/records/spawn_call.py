@@ -34,7 +34,7 @@ class SpawnCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the call of a function that is found by its module-level name.
 
         Raises:
-            ConfigError: ``fn`` has no such name, or an argument is no plain data.
+            ConfigError: ``fn`` has no module-level name, or an argument is not plain data.
         """
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
         if not callable(fn) or not isinstance(module, str) or not isinstance(name, str) or not name.isidentifier():
@@ -43,17 +43,17 @@ class SpawnCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"mp.spawn: {what} has no module-level name; give a function that a module defines by def"
             )
         if not isinstance(args, tuple | list):
-            raise ConfigError(f"mp.spawn: args={args!r}: give a tuple, the arguments of {name} after the rank")
+            raise ConfigError(f"mp.spawn: args={args!r}; give a tuple of the arguments of {name} after the rank")
         try:
             packed = [_packed(each, f"args[{index}]") for index, each in enumerate(args)]
         except RecursionError:
-            raise ConfigError("mp.spawn: args contain themselves, or nest too deep") from None
+            raise ConfigError("mp.spawn: args are nested too deeply; give args without cycles") from None
         return cls(module, name, msgspec.msgpack.encode(packed))
 
     def args(self) -> list[Any]:
         """Return new copies of the arguments."""
-        found: list[Any] = _decode(self.packed)
-        return found
+        args: list[Any] = _decode(self.packed)
+        return args
 
 
 def _packed(value: Any, where: str) -> Any:
@@ -72,7 +72,7 @@ def _packed(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _ARRAY_KINDS:
         array = np.asarray(value, order="C")
         return _ext(_ARRAY if kind is np.ndarray else _SCALAR, [array.dtype.str, array.shape, array.tobytes()])
-    raise ConfigError(f"mp.spawn: {where} is a {kind.__name__}; arguments are {PLAIN}")
+    raise ConfigError(f"mp.spawn: {where} is a {kind.__name__}; give only {PLAIN}")
 
 
 def _ext(code: int, content: Any) -> Ext:

@@ -1,6 +1,6 @@
 """A ring in both directions at once: half of the elements in each direction, each half as in :mod:`.ring`.
 
-The number of rounds is as in :mod:`.ring`, and a link carries half as much: ``(G - 1) / G`` n for an all-reduce of n
+There are as many rounds as in :mod:`.ring`, and a link carries half as much: ``(G - 1) / G`` n for an all-reduce of n
 elements, the minimum on a ring; reduce_scatter and all_gather are also minimal. In an all-to-all each block takes the
 shorter direction, in ``G / 2`` rounds per direction. A link then carries ``G G / 8`` n for an even number of ranks and
 ``(G G - 1) / 8`` n for an odd number, also the minimum. A broadcast sends each half once around the ring: ``n / 2``
@@ -50,7 +50,7 @@ def busiest_link(task: Task) -> Fraction | None:
 
 
 def _is_short(task: Task) -> bool:
-    """Return whether ``(G - 2) / 2`` more rounds of a message cost more than sending half the data saves."""
+    """Return whether ``(G - 2) / 2`` more rounds would cost more time than sending half the data saves."""
     is_rooted = task.collective.cut == "vector" and task.collective.has_root
     return is_rooted and task.n_elem * task.itemsize < (task.size - 2) * MESSAGE_BYTES
 

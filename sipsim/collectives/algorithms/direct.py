@@ -6,8 +6,8 @@ with a root, one rank per round. For G ranks and units of n elements: ``G - 1`` 
 the busiest link carries ``G (G + 2) / 8`` units for an even number of SIPs and ``(G G - 1) / 8`` for an odd number:
 near the minimum for an all-to-all, more than :mod:`.ring` for others.
 
-No message depends on another rank's, so the latency is one path and G - 1 messages per rank. Use it for all_to_all and
-for small tensors. All ranks get the same bits: each block is combined at one rank, in one order, then copied.
+No message depends on a received message, so the latency is one path and G - 1 messages per rank. Use it for all_to_all
+and for small tensors. All ranks get the same bits: each block is combined at one rank, in one order, then copied.
 """
 
 from fractions import Fraction
@@ -40,7 +40,7 @@ def schedule(task: Task) -> Schedule:
 
 
 def _with_root(task: Task) -> list[Transfer]:
-    """Send to, or receive from, one rank per round, nearest first: data from the farthest rank arrive last."""
+    """Return transfers between the root and one other rank per round, the nearest rank first."""
     name, root, combine = task.collective.name, task.root, OWN_FIRST if task.collective.combines else REPLACE
     transfers = []
     for turn, rank in enumerate(nearest_first(task.group, root), 1):

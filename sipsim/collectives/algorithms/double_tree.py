@@ -3,8 +3,8 @@
 Ranks with children in one tree are leaves of the other. For an even number of ranks the second tree mirrors the first;
 for an odd number each rank takes the place of its predecessor. For G ranks and n elements in k pieces:
 
-* all_reduce: ``4 log2 G + 3 k`` rounds; a rank sends and receives at most 2 n, three halves in one tree and one in
-  the other.
+* all_reduce: ``4 log2 G + 3 k`` rounds; a rank sends and receives at most 2 n: ``3 n / 2`` in one tree and ``n / 2``
+  in the other.
 * broadcast and reduce: ``2 (2 log2 G + k)`` rounds; each rank except the root sends and receives at most 3 n / 2. Both
   trees are rooted at the call's root without changing their edges, so the root may have four neighbours: 2 n.
 

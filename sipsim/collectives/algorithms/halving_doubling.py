@@ -1,10 +1,10 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005).
 
 An all-reduce is a reduce-scatter (ranks a power of two apart exchange halves of the remaining blocks, first with the
-nearest rank, where most is sent), then an all-gather (they exchange all blocks that they have, last with the nearest).
+nearest rank, when most data are sent), then an all-gather (they exchange all their blocks, with the nearest rank last).
 For G ranks this takes ``2 log2 G`` rounds, half of that for a reduce-scatter or an all-gather alone; if log2 G is not
 an integer, its floor and two more rounds. Each participating rank sends ``2 (G - 1) / G`` n for an all-reduce of n
-elements and ``(G - 1)`` n for the others with n per rank; each other rank sends all its data once. On a ring every step
+elements, or ``(G - 1)`` n for the others with n per rank; each other rank sends all its data once. On a ring every step
 puts the same load on its busiest link, ``n / 2`` or ``G n / 2``: in all up to ``log2 G`` n for an all-reduce.
 
 Use it for tensors of medium size, and on hypercubes or tori whose sides are powers of two. All ranks get the same bits:

@@ -7,7 +7,7 @@ Number of rounds, and elements over the busiest link, for G ranks and units of n
 * broadcast and reduce: in both directions from the root, ``G + k`` rounds (``G / 2 + 2 k`` for a middle root), n.
 * all_gather and reduce_scatter: every block in both directions, or combined from both ends towards its rank,
   ``2 (G - 1)`` rounds, one direction per round, ``(G - 1)`` n, the minimum at the end links.
-* gather and scatter: on both sides of the root, in separate rounds; n for each rank of the longer side.
+* gather and scatter: on both sides of the root, in separate rounds; n per rank on the longer side.
 
 Use it on lines; on a ring one link stays idle. All ranks get the same bits: each block is combined at one rank, in one
 order, then copied.

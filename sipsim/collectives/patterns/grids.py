@@ -31,7 +31,7 @@ def reversed_axis(axis: Axis) -> Axis:
 
 
 def grid_flow(task: Task, axes: Sequence[Axis], weight: int, wiring: Wiring) -> Flow:
-    """Return a flow: reduce-scatter along the axes in order, all-gather in reverse order, or both for an all-reduce."""
+    """Return the flow of a reduce-scatter along the axes in order, an all-gather in reverse, or both (all-reduce)."""
     phases = []
     if task.collective.combines:
         phases += [(index, True) for index in range(len(axes))]
@@ -52,14 +52,14 @@ def rounds_of(path: Path) -> int:
 
 
 def _blocks(path: Path, later: Sequence[Axis]) -> list[Blocks]:
-    """Return each rank's blocks after a reduce-scatter: those of all ranks on the same path of a later axis."""
-    owned = []
+    """Return each rank's blocks after a reduce-scatter: the blocks of all ranks on the rank's path of the last axis."""
+    blocks = []
     for rank in path.ranks:
-        own: Blocks = (rank,)
+        ranks: Blocks = (rank,)
         for axis in later:
-            own = next(other.ranks for other in axis if rank in other.ranks)
-        owned.append(tuple(sorted(own)))
-    return owned
+            ranks = next(other.ranks for other in axis if rank in other.ranks)
+        blocks.append(tuple(sorted(ranks)))
+    return blocks
 
 
 def _along(axis: Axis, later: Sequence[Axis], combines: bool, first: int) -> Sends:
@@ -79,8 +79,8 @@ def _along(axis: Axis, later: Sequence[Axis], combines: bool, first: int) -> Sen
 def link_share(task: Task, axis: Axis) -> Fraction:
     """Return the load of an axis's busiest link as a share of all elements that the axis processes.
 
-    A ring with both directions in use carries ``(n - 1) / n / 2`` in a reduce-scatter or an all-gather. On a line, the
-    link to an end carries ``(n - 1) / n`` in one of these two phases and ``1 / n`` in the other.
+    On a ring of n ranks with both directions in use, each link carries ``(n - 1) / n / 2`` per phase (a reduce-scatter
+    or an all-gather). On a line, a link to an end carries ``(n - 1) / n`` in one phase and ``1 / n`` in the other.
     """
     size = len(axis[0].ranks)
     if task.collective.name == "all_reduce":
@@ -92,7 +92,7 @@ def balanced_weights(task: Task, x: Axis, y: Axis) -> tuple[int, int]:
     """Return the weights ``a``, ``b`` of the flows that begin with ``x`` and ``y``, for equal loads on all links.
 
     In the flow that begins with ``x``, links of ``x`` carry the share ``f_x`` of all elements, and links of ``y`` the
-    share ``f_y`` of the remaining ``1 / W``. Equal loads: ``a f_x + b f_x / H = b f_y + a f_y / W``.
+    share ``f_y`` of the remaining ``1 / W`` (grid W x H). Equal loads: ``a f_x + b f_x / H = b f_y + a f_y / W``.
     """
     share_x, share_y = link_share(task, x), link_share(task, y)
     a, b = share_y - share_x / len(y[0].ranks), share_x - share_y / len(x[0].ranks)
@@ -103,10 +103,10 @@ def balanced_weights(task: Task, x: Axis, y: Axis) -> tuple[int, int]:
 def disjoint_trees(axes: Sequence[Axis], root: int) -> list[Tree]:
     """Return trees with one root over the links of a grid; no two trees use a link in the same direction.
 
-    An open axis: two trees. The first covers the root's row outwards, then every other column outwards; the ranks of
-    the root's column are reached from the neighbour column. The second has rows and columns exchanged. The first uses
-    column links outwards and row links outwards only in the root's row, inwards elsewhere; the second the opposite.
-    Both axes closed: four trees, one per first axis and direction. Each tree follows the root's path of the first axis
+    An open axis: two trees. The first covers the root's row outwards, then every other column outwards; row links
+    reach the ranks of the root's column from a neighbour column. The first tree uses column links outwards, and row
+    links outwards only in the root's row, inwards elsewhere. The second tree has rows and columns exchanged. With two
+    closed axes: four trees, one per first axis and direction. Each tree follows the root's path of the first axis
     without the closing link, then the other axis from each of these ranks; closing links of the first axis reach the
     ranks on the root's path of the second axis. With one axis: the path, or both directions of the ring.
     """
@@ -157,7 +157,7 @@ def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
 
 
 def busiest_ring_link(task: Task) -> Fraction:
-    """Return the elements over the busiest link of :func:`ring_flow` for all elements of a task."""
+    """Return the number of elements that :func:`ring_flow` sends over its busiest link for all elements of a task."""
     size, n_elem, name = task.size, task.n_elem, task.collective.name
     if size == 1:
         return Fraction(0)

@@ -1,7 +1,7 @@
 """Communication patterns along a path of ranks.
 
-All functions return the transfers of each rank for one element range. Blocks are given per place on the path; rounds
-start at ``first``. A pattern takes ``len(path.ranks) - 1`` rounds unless documented otherwise.
+Functions return the transfers of each rank for one element range. A place is an index on the path; ``Sequence[Blocks]``
+has one entry per place. Rounds start at ``first``; by default a pattern takes ``len(path.ranks) - 1`` rounds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Path(NamedTuple):
 
     @property
     def has_links(self) -> bool:
-        """True if links join the ranks: the directions are those of SIP ports."""
+        """True if links join the ranks, so that the directions leave a SIP by a port."""
         return self.ahead.startswith(PORT_PREFIX)
 
     @property
@@ -46,27 +46,25 @@ class Path(NamedTuple):
 
 
 def broadcast(path: Path, blocks: Blocks, first: int = 0) -> Sends:
-    """Send blocks from the first rank to all, rank by rank."""
+    """Send blocks from the first rank to all other ranks, rank by rank."""
     return _open(path, lambda place, rank: [Transfer(first + place, rank, path.ahead, blocks)])
 
 
 def reduce(path: Path, blocks: Blocks, first: int = 0) -> Sends:
-    """Send blocks to the last rank, combined at each rank."""
+    """Send blocks rank by rank to the last rank; each rank combines them with its blocks."""
     return _open(path, lambda place, rank: [Transfer(first + place, rank, path.ahead, blocks, OWN_FIRST)])
 
 
 def gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Send each place's blocks to the last rank, those of the nearest place first."""
+    """Send each place's blocks to the last rank, the nearest place's blocks first."""
     return _open(
         path,
-        lambda place, rank: [
-            Transfer(first + later, rank, path.ahead, blocks[place - later]) for later in range(place + 1)
-        ],
+        lambda place, rank: [Transfer(first + hop, rank, path.ahead, blocks[place - hop]) for hop in range(place + 1)],
     )
 
 
 def scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Send each place's blocks from the first rank, those of the farthest place first."""
+    """Send each place's blocks from the first rank, the farthest place's blocks first."""
     size = len(path.ranks)
     return _open(
         path,
@@ -77,24 +75,24 @@ def scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
 
 
 def ring_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Send each place's blocks, combined over all ranks, to this place of a closed path."""
+    """Reduce-scatter on a closed path: each place gets its blocks, combined over all ranks."""
     size = len(path.ranks)
     return _by_place(
         path,
         lambda place, rank: [
-            Transfer(first + later, rank, path.ahead, blocks[(place - 1 - later) % size], OWN_FIRST)
-            for later in range(size - 1)
+            Transfer(first + hop, rank, path.ahead, blocks[(place - 1 - hop) % size], OWN_FIRST)
+            for hop in range(size - 1)
         ],
     )
 
 
 def ring_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Send each place's blocks to all other places of a closed path."""
+    """All-gather on a closed path: send each place's blocks to all other places."""
     size = len(path.ranks)
     return _by_place(
         path,
         lambda place, rank: [
-            Transfer(first + later, rank, path.ahead, blocks[(place - later) % size]) for later in range(size - 1)
+            Transfer(first + hop, rank, path.ahead, blocks[(place - hop) % size]) for hop in range(size - 1)
         ],
     )
 
@@ -104,10 +102,10 @@ def ring_all_to_all(path: Path, first: int = 0) -> Sends:
     size = len(path.ranks)
 
     def sends(place: int, rank: int) -> Iterator[Transfer]:
-        for later in range(size - 1):
-            src = path.ranks[(place - later) % size]
-            receivers = [path.ranks[(place + ahead) % size] for ahead in range(1, size - later)]
-            yield Transfer(first + later, rank, path.ahead, tuple(src * size + dst for dst in receivers))
+        for hop in range(size - 1):
+            src = path.ranks[(place - hop) % size]
+            receivers = [path.ranks[(place + ahead) % size] for ahead in range(1, size - hop)]
+            yield Transfer(first + hop, rank, path.ahead, tuple(src * size + dst for dst in receivers))
 
     return _by_place(path, sends)
 
@@ -115,7 +113,7 @@ def ring_all_to_all(path: Path, first: int = 0) -> Sends:
 def shortest_all_to_all(path: Path) -> Sends:
     """Send each block of an all-to-all in the shorter direction of a closed path.
 
-    Units have two pieces, one per direction if both are equally long. Even rounds send ahead, odd rounds back.
+    Units have two pieces, one per direction if both directions are equally long. Even rounds send ahead, odd back.
     """
     return joined(*(_half_of_all_to_all(along, parity) for parity, along in enumerate((path, path.reversed))))
 
@@ -124,13 +122,13 @@ def _half_of_all_to_all(along: Path, parity: int) -> Sends:
     size = len(along.ranks)
 
     def sends(place: int, rank: int) -> Iterator[Transfer]:
-        for later in range(size // 2):
-            src = along.ranks[(place - later) % size]
+        for hop in range(size // 2):
+            src = along.ranks[(place - hop) % size]
             blocks = []
-            for distance in range(later + 1, size // 2 + 1):
-                unit = src * size + along.ranks[(place - later + distance) % size]
+            for distance in range(hop + 1, size // 2 + 1):
+                unit = src * size + along.ranks[(place - hop + distance) % size]
                 blocks += [2 * unit + parity] if 2 * distance == size else [2 * unit, 2 * unit + 1]
-            yield Transfer(2 * later + parity, rank, along.ahead, tuple(blocks))
+            yield Transfer(2 * hop + parity, rank, along.ahead, tuple(blocks))
 
     return _by_place(along, sends)
 
@@ -142,11 +140,11 @@ def line_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) ->
     """
     size = len(path.ranks)
 
-    def one_direction(along: Path, own: Sequence[Blocks], first: int) -> Sends:
+    def one_direction(along: Path, held: Sequence[Blocks], first: int) -> Sends:
         return _open(
             along,
             lambda place, rank: [
-                Transfer(first + 2 * (size - 1 - goal + place), rank, along.ahead, own[goal], OWN_FIRST)
+                Transfer(first + 2 * (size - 1 - goal + place), rank, along.ahead, held[goal], OWN_FIRST)
                 for goal in range(place + 1, size)
             ],
         )
@@ -157,11 +155,11 @@ def line_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) ->
 def line_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
     """All-gather on an open path, in ``2 * (len(path.ranks) - 1)`` rounds that alternate between the directions."""
 
-    def one_direction(along: Path, own: Sequence[Blocks], first: int) -> Sends:
+    def one_direction(along: Path, held: Sequence[Blocks], first: int) -> Sends:
         return _open(
             along,
             lambda place, rank: [
-                Transfer(first + 2 * (place - source), rank, along.ahead, own[source]) for source in range(place + 1)
+                Transfer(first + 2 * (place - source), rank, along.ahead, held[source]) for source in range(place + 1)
             ],
         )
 

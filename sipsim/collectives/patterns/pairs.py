@@ -21,11 +21,11 @@ def pairs_wiring(group: Group) -> Wiring:
 
 
 def all_pairs(task: Task, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> Sends:
-    """Send blocks between all pairs: in a round all ranks send by the same shift, the neighbours of a ring first, so
-    that data of the farthest rank are received last. ``blocks_of``: called with source and destination.
+    """Send blocks between all pairs: in a round all ranks send by the same shift, first to the neighbours of a ring, so
+    that data of the farthest rank arrive last. ``blocks_of(source, destination)`` returns the blocks of a message.
 
-    Up to ``FEW_BYTES``, a round contains only messages over the same number of links, in ascending order. Larger
-    messages would collide on the links then; mixed distances use the links evenly.
+    Up to ``FEW_BYTES`` per unit, all messages of a round pass the same number of links, which grows by round. Larger
+    messages would then collide on the links; so their rounds mix distances, which loads the links evenly.
     """
     size = task.size
     shifts = sorted(range(1, size), key=lambda shift: (min(shift, size - shift), shift))
@@ -53,13 +53,13 @@ def rounds_of_all_pairs(task: Task) -> int:
 
 
 def nearest_first(group: Group, root: int) -> list[int]:
-    """Return the other ranks by number of links to ``root``; equal numbers in the order of ranks after ``root``."""
+    """Return the other ranks by number of links to ``root``; ranks with equal numbers in ring order after ``root``."""
     others = [(root + shift) % group.size for shift in range(1, group.size)]
     return sorted(others, key=lambda rank: group.distances[rank][root])
 
 
 def busiest_ring_load(group: Group) -> Fraction | None:
-    """Return the messages over the busiest link if each rank of a ring sends one to each other rank; else None.
+    """Return the messages over a ring's busiest link if each rank sends one to each other rank; None if no ring.
 
     A message to a rank at distance ``d`` passes ``d`` links, at most half the ring; at exactly half it uses port E.
     """
@@ -99,7 +99,7 @@ class Fold(NamedTuple):
     """Reduction of any number of ranks to a power of two, for exchanges between halves.
 
     ``members`` ranks, the largest power of two up to ``size``, take part and are numbered by place. Each other (folded)
-    rank sends its data to a neighbour, its representative, and finally gets its result from this neighbour (Thakur,
+    rank sends its data to a neighbour, its representative, and at the end gets a result from this neighbour (Thakur,
     Rabenseifner and Gropp 2005, section 4.4). The first ``2 * (size - members)`` ranks form such pairs.
     """
 
@@ -136,11 +136,11 @@ class Fold(NamedTuple):
         return tuple(rank for place in places for rank in self.ranks(place))
 
     def fold_in(self, blocks: Blocks) -> list[Transfer]:
-        """Send blocks of each folded rank to its representative, which combines them, in round 0."""
+        """Send, in round 0, blocks of each folded rank to its representative, which combines them."""
         return [Transfer(0, out, towards(into), blocks, OWN_FIRST) for out, into in self.pairs]
 
     def fold_out(self, blocks_of: dict[int, Blocks], number: int) -> list[Transfer]:
-        """Send the blocks of each folded rank from its representative, in round ``number``."""
+        """Send, in round ``number``, the blocks ``blocks_of[rank]`` of each folded rank from its representative."""
         return [Transfer(number, into, towards(out), blocks_of[out]) for out, into in self.pairs]
 
     @property
@@ -159,7 +159,7 @@ class Fold(NamedTuple):
 def halving(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) -> list[Transfer]:
     """Recursive halving (reduce-scatter): in each exchange a place sends half of its blocks, the nearest place first.
 
-    ``blocks_of(places)``: the blocks that these places have at the end.
+    ``blocks_of(places)`` returns the blocks that these places hold at the end.
     """
     return [
         transfer
@@ -185,7 +185,7 @@ def doubling(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) -
 
 
 def all_gather(size: int) -> list[Transfer]:
-    """Return the all-gather of one block per rank by recursive doubling: ``log2 G`` rounds, or its floor plus two."""
+    """Return the all-gather of one block per rank by recursive doubling: ``log2 G`` rounds or ``floor(log2 G) + 2``."""
     fold = Fold.of(size)
     transfers = [Transfer(0, out, towards(into), (out,)) for out, into in fold.pairs]
     transfers += doubling(fold, fold.ranks_of, 1)

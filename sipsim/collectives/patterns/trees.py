@@ -44,11 +44,11 @@ class Tree:
             self.height[rank] = max((self.height[child] + 1 for child in children), default=0)
 
     def reduce(self, blocks: Blocks) -> tuple[list[Transfer], int]:
-        """Send blocks of all ranks to the root, combined at each rank. Returns transfers and number of rounds."""
+        """Send blocks of all ranks to the root; each rank combines them. Return (transfers, number of rounds)."""
         return self._upwards(lambda child: blocks, OWN_FIRST)
 
     def gather(self, blocks_of: Callable[[Blocks], Blocks]) -> tuple[list[Transfer], int]:
-        """Send the blocks of each rank, ``blocks_of(ranks)``, to the root. Returns transfers and number of rounds."""
+        """Send ``blocks_of(ranks)`` of every subtree to the root. Return (transfers, number of rounds)."""
         return self._upwards(lambda child: blocks_of(self.below[child]), REPLACE)
 
     def broadcast(self, blocks: Blocks, first: int = 0) -> list[Transfer]:
@@ -56,7 +56,7 @@ class Tree:
         return self._downwards(lambda child: blocks, first)
 
     def scatter(self, blocks_of: Callable[[Blocks], Blocks]) -> list[Transfer]:
-        """Send the blocks of each rank, ``blocks_of(ranks)``, from the root."""
+        """Send ``blocks_of(ranks)`` of every subtree from the root."""
         return self._downwards(lambda child: blocks_of(self.below[child]), 0)
 
     def _upwards(self, blocks_of: Callable[[int], Blocks], combine: int) -> tuple[list[Transfer], int]:
@@ -64,12 +64,12 @@ class Tree:
         transfers: list[Transfer] = []
         ready: dict[int, int] = {}
         for rank in reversed(self.ranks):
-            now = 0
+            round_number = 0
             for branch in sorted(self.branches[rank], key=lambda each: ready[each.child]):
-                at = max(now, ready[branch.child])
-                transfers.append(Transfer(at, branch.child, branch.up, blocks_of(branch.child), combine))
-                now = at + 1
-            ready[rank] = now
+                start = max(round_number, ready[branch.child])
+                transfers.append(Transfer(start, branch.child, branch.up, blocks_of(branch.child), combine))
+                round_number = start + 1
+            ready[rank] = round_number
         return transfers, ready[self.root]
 
     def _downwards(self, blocks_of: Callable[[int], Blocks], first: int) -> list[Transfer]:
@@ -77,16 +77,16 @@ class Tree:
         transfers, ready = [], {self.root: first}
         for rank in self.ranks:
             branches = sorted(self.branches[rank], key=lambda each: -self.height[each.child])
-            for at, branch in enumerate(branches, ready[rank]):
-                transfers.append(Transfer(at, rank, branch.down, blocks_of(branch.child)))
-                ready[branch.child] = at + 1
+            for start, branch in enumerate(branches, ready[rank]):
+                transfers.append(Transfer(start, rank, branch.down, blocks_of(branch.child)))
+                ready[branch.child] = start + 1
         return transfers
 
 
 def tree_flow(task: Task, tree: Tree, weight: int, wiring: Wiring, copies: int) -> Flow:
-    """Return a flow, pipelined in ``copies`` pieces: reduction to the root, broadcast from it, or both (all-reduce).
+    """Return a flow, pipelined in ``copies`` pieces: a reduction to the root, a broadcast, or both (all-reduce).
 
-    The lag between pieces, in rounds, is the busiest rank's number of transfers per piece, in or out.
+    The lag between pieces, in rounds, is the largest number of transfers per piece that any rank sends or receives.
     """
     transfers, rounds = tree.reduce((0,)) if task.collective.combines else ([], 0)
     if not task.collective.combines or not task.collective.has_root:
@@ -103,7 +103,7 @@ def path_edges(path: Path) -> list[Edge]:
 
 
 def binomial(size: int, root: int) -> list[Pair]:
-    """Return (parent, child) pairs of a binomial tree: counted from the root, a parent lacks its child's lowest bit."""
+    """Return (parent, child) pairs of a binomial tree: clear the child's lowest set bit, counted from the root."""
     return [((root + (place & (place - 1))) % size, (root + place) % size) for place in range(1, size)]
 
 
@@ -129,7 +129,7 @@ def _in_order(first: int, last: int) -> tuple[int, list[Pair]]:
 def complementary(size: int) -> list[Pair]:
     """Return a tree whose inner ranks are leaves of :func:`in_order` (Sanders, Speck, Traeff 2009).
 
-    For an even number of ranks the mirror image; for an odd number every rank takes its predecessor's place.
+    For an even number of ranks, the tree is its mirror image; for an odd number, a rank takes its predecessor's place.
     """
     if size % 2 == 0:
         return [(size - 1 - parent, size - 1 - child) for parent, child in in_order(size)]

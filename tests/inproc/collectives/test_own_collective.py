@@ -99,7 +99,7 @@ MISTAKES = [
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 9))",
-        "lab.scatter: source and result have 9 and 3 elements per cube; with 4 ranks it takes 12 and 3",
+        "lab.scatter: source and result have 9 and 3 elements per cube; with 4 ranks they must have 12 and 3",
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros((2, 12), dtype='i32'))",
@@ -180,9 +180,9 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"has_root": "yes"}, "has_root"),
         ({"needs": lambda unit, rank, size, root: unit == (rank + 1) % size}, "rank 0 of 2 needs 1 of the 2 units"),
         ({"needs": lambda unit, rank, size, root: unit == rank or rank == root}, "rank 1 of 2 needs 1 of the 2 units"),
-        ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed and no rank holds it"),
+        ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed, but no rank holds it"),
         ({"cut": VECTOR, "holds": every_rank, "needs": every_rank}, "2 ranks hold unit 0, and no operator"),
-        ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds several units at the same place"),
+        ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds several units at the same offset"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:

@@ -49,7 +49,7 @@ def test_refused(tmp_path, case):
     error = run_groups(tmp_path, f"{SETUP}    {REFUSED[case]}\n").outcome.error
     assert error.kind == "exception"
     name = case.split()[0].strip(",")
-    assert f"{name}: source and result share memory; it takes two tensors" in error.message
+    assert f"{name}: source and result share memory; give two separate tensors" in error.message
 
 
 @pytest.mark.parametrize("case", ALLOWED)

@@ -217,7 +217,7 @@ def test_who_has_which_unit_is_checked_for_the_group_that_runs(load: Load) -> No
     """A row is defined by what it says of 2 to 4 ranks."""
     row = Collective("lab.five", "", VECTOR, lambda unit, rank, size, root: size < 5, every_rank, ("sum",))
     algorithm = load(EXCHANGE.replace("FLOW", ALIKE[0]))
-    with pytest.raises(ConfigError, match="in a group of 5 unit 0 is needed and no rank holds it"):
+    with pytest.raises(ConfigError, match="in a group of 5, unit 0 is needed, but no rank holds it"):
         algorithm.check_task(Task(row, group_of("ring_1d", (5, 1)), 64, 4))
 
 

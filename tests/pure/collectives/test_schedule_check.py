@@ -53,34 +53,32 @@ SCHEDULES = {
     "rank 0 receives in direction 'to3' in round 3, which is not in wiring(); directions of rank 0: to1, to2": (
         steps(Step(3, recv="to3", recvs=(0,)))
     ),
-    "rank 2 sends block 4 of 4 in round 3; with 1 unit in 4 pieces blocks are numbered from 0 to 3": flow(
+    "rank 2 sends block 4 in round 3; with 1 unit in 4 pieces blocks are numbered from 0 to 3": flow(
         Transfer(3, 2, "to0", (3, 4)), pieces=4
     ),
-    "rank 2 sends block 2 of 2 in round 3; with 1 unit in 2 pieces": flow(
-        Transfer(3, 2, "to0", (original(2),)), pieces=2
-    ),
-    "rank 0 receives block 1 of 1 in round 3": steps(Step(3, recv="to1", recvs=(1,))),
-    "rank 1 receives in round 3 with combine 7; must be REPLACE, OWN_FIRST or ARRIVED_FIRST": flow(
+    "rank 2 sends block 2 in round 3; with 1 unit in 2 pieces": flow(Transfer(3, 2, "to0", (original(2),)), pieces=2),
+    "rank 0 receives block 1 in round 3": steps(Step(3, recv="to1", recvs=(1,))),
+    "rank 1 receives in round 3 with combine 7; give REPLACE, OWN_FIRST or ARRIVED_FIRST": flow(
         Transfer(3, 0, "to1", (0,), 7)
     ),
-    "rank 0: a step of round 1 follows one of round 1; order by round": steps(
+    "rank 0: a step of round 1 follows round 1; order steps by round": steps(
         Step(1, "to1", (0,)), Step(1, "to2", (0,))
     ),
-    "schedule() returned []; must be a list of flows, such as [flow_of(...)]": [],
+    "schedule() returned []; return a list of flows, such as [flow_of(...)]": [],
     "schedule() returned (Transfer(": (Transfer(3, 0, "to1", (0,)),),
-    "a flow has pieces 0; must be an integer of at least 1": flow(pieces=0),
+    "a flow has pieces 0; give an integer of at least 1": flow(pieces=0),
     "a flow has ahead Ahead(sends=1, receives=0, loads=4)": [flow()[0]._replace(ahead=Ahead(receives=0))],
     "rank 0 sends and receives block 0 in round 3 after different blocks; send it in another round": (
         flow(Transfer(3, 0, "to1", (0, 1)), Transfer(3, 1, "to0", (1, 0)), pieces=2)
     ),
     "rank 0 sends in round 0.5; a round is an integer": flow(Transfer(cast(int, 0.5), 0, "to1", (0,))),
-    "rank 0 sends blocks 0 in round 3; give a tuple of their numbers, such as (0,)": flow(
+    "rank 0 sends blocks 0 in round 3; give a tuple of block numbers, such as (0,)": flow(
         Transfer(3, 0, "to1", cast(Any, 0))
     ),
     "the transfers of rank 1 contain one with src=0": [
         flow_of(1, 1, lambda _rank: [Transfer(3, 0, "to1", (0,))], STAR)
     ],
-    "a flow has weight 0.5; must be an integer of at least 1": [Flow(cast(int, 0.5), 1, lambda _rank: [])],
+    "a flow has weight 0.5; give an integer of at least 1": [Flow(cast(int, 0.5), 1, lambda _rank: [])],
 }
 
 
@@ -91,11 +89,13 @@ def test_a_wrong_schedule(says: str) -> None:
 
 
 WIRINGS: dict[str, Any] = {
-    "wiring() returned None; must be a dict": None,
-    "wiring() contains (3, 'to0'); must be (rank, direction) of ranks 0 to 2": {(3, "to0"): BACK},
-    "wiring() contains (0, ''); must be": {THERE: (0, "")},
-    "wiring() contains (0, 'a#1'); must be (rank, direction) of ranks 0 to 2 and a name without #": {THERE: (0, "a#1")},
-    "wiring() contains 1; must be": {THERE: 1},
+    "wiring() returned None; it must return a dict": None,
+    "wiring() contains (3, 'to0'); give (rank, direction): a rank from 0 to 2": {(3, "to0"): BACK},
+    "wiring() contains (0, ''); give": {THERE: (0, "")},
+    "wiring() contains (0, 'a#1'); give (rank, direction): a rank from 0 to 2 and a name without #": {
+        THERE: (0, "a#1")
+    },
+    "wiring() contains 1; give": {THERE: 1},
     "wiring() leads direction to0 of rank 1 back to the rank itself": {THERE: THERE},
     "wiring() leads direction to0 of rank 1 to to1 of rank 0, which does not lead back": {THERE: BACK},
 }
@@ -118,11 +118,13 @@ RESULTS = {
         *TO_ROOT,
         Transfer(2, 1, "to0", (0,), OWN_FIRST),
     ),
-    ("broadcast", "rank 2 ends with block 0 of 1 unwritten; rank 0 had it before"): (Transfer(0, 0, "to1", (0,)),),
+    ("broadcast", "rank 2 ends with block 0 of 1 unwritten; rank 0 held this block before"): (
+        Transfer(0, 0, "to1", (0,)),
+    ),
     ("broadcast", "rank 1 combines block 0 in round 0; broadcast only moves data"): (
         Transfer(0, 0, "to1", (0,), OWN_FIRST),
     ),
-    ("broadcast", "rank 1 sends block 0 in round 0, but does not have this block"): (Transfer(0, 1, "to0", (0,)),),
+    ("broadcast", "rank 1 sends block 0 in round 0, but does not hold this block"): (Transfer(0, 1, "to0", (0,)),),
 }
 
 
