@@ -10,7 +10,8 @@ not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/p
 
 Tests run with the default config, those marked ``ideal`` with its variant ``adr``.
 
-Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
+Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``. A module that imports a
+package of the extra ``test`` is skipped where the package is missing.
 """
 
 import contextlib
@@ -23,13 +24,15 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, settings
+
+with contextlib.suppress(ModuleNotFoundError):
+    from hypothesis import HealthCheck, settings
 
 HAS_FDS = os.path.isdir("/proc/self/fd")
 HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
@@ -42,6 +45,8 @@ NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Not handed on: each of the hundreds of processes that tests start would compile the whole project."""
 END_GRACE_MS = 60_000
 """How long a process may still take that was asked to end."""
+TEST_EXTRA = ("hypothesis", "importlinter", "kubernetes_validate", "msgpack")
+"""The packages of the extra ``test`` that modules of tests import."""
 
 
 @pytest.fixture
@@ -192,6 +197,23 @@ def _list(**left: list[str]) -> str:
     return "\n".join(["left behind:", *lines]) if lines else ""
 
 
+# --- missing packages -----------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that imports a package of the extra ``test`` which is not installed."""
+    report = yield
+    call: pytest.CallInfo[Any] = report.call  # type: ignore[attr-defined]
+    cause = call.excinfo and call.excinfo.value.__cause__
+    if isinstance(cause, ModuleNotFoundError) and cause.name in TEST_EXTRA:
+        reason = f'Skipped: {cause.name} is not installed: pip install ".[test]"'
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
+    return report
+
+
 # --- slow tests -----------------------------------------------------------------------------------------------
 
 
@@ -276,14 +298,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Hypothesis draws the same examples in every ordinary run, and new ones with ``--all``; no test has a deadline.
     """
-    fresh = config.getoption("all", default=False)
-    settings.register_profile(
-        "ahbm",
-        deadline=None,
-        derandomize=not fresh,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    )
-    settings.load_profile("ahbm")
+    if "hypothesis" in sys.modules:
+        settings.register_profile(
+            "ahbm",
+            deadline=None,
+            derandomize=not config.getoption("all", default=False),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+        )
+        settings.load_profile("ahbm")
     config.stash[_SESSION] = _Session(getattr(config, "workerinput", {}).get("workerid", ""))
 
 

@@ -8,10 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate as schemas
 import pytest
 import yaml
-
-schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate (the extra `test`) is not installed")
 
 MANIFEST = Path(__file__).resolve().parents[3] / "configs/k8s/ahbm-job.yaml"
 RELEASES = ["1.25", "1.31", schemas.latest_version()]
