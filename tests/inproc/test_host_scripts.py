@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from textwrap import dedent
 from types import ModuleType
 
 import numpy as np
@@ -63,6 +64,22 @@ class TestShape:
         init = np.arange(128).reshape(16, 8) % 5
         for rank in range(sips):
             np.testing.assert_array_equal(done.tensor(rank), np.tile(sips * init.sum(axis=0), (16, 1)))
+
+    @pytest.mark.parametrize("flags", [(), ("--variant", "adr")], ids=["default", "adr"])
+    @pytest.mark.parametrize("sips", [1, 2, 4])
+    def test_the_script_of_adr_0023_d10(self, tmp_path, sips, flags):
+        """One row, and a layout without numbers: the row lies on one cube, and is added over the ranks."""
+        body = """
+            init = np.arange(world_size * 8, dtype=np.float16).reshape(1, -1) + rank
+            tensor = torch.zeros((1, world_size * 8), dtype="f16", dp=DPPolicy())
+            tensor.copy_(torch.from_numpy(init))
+            dist.all_reduce(tensor, op="sum")
+        """
+        done = run_worker(tmp_path, dedent(body), "--sips", sips, *flags, top="import numpy as np")
+        assert done.outcome.error is None
+        expected = sips * np.arange(sips * 8) + sum(range(sips))
+        for rank in range(sips):
+            np.testing.assert_array_equal(done.tensor(rank), [expected])
 
     def test_arguments(self, tmp_path):
         source = "import sys\ndef worker(rank, world_size, torch):\n    print(rank, sys.argv[1:])\n    assert {}"

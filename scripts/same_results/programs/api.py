@@ -9,7 +9,7 @@ WRONG = {
     "dtype": lambda torch: torch.zeros(2, 8, dtype="f64"),
     "rows": lambda torch: torch.ones(3, 8),
     "shape": lambda torch: torch.zeros(0, 8),
-    "policy": lambda torch: torch.zeros(16, 8, dp=DPPolicy()),
+    "policy": lambda torch: torch.zeros(16, 8, dp=DPPolicy(num_cubes=16)),
     "split": lambda torch: DPPolicy(pe="split"),
     "copy": lambda torch: torch.zeros(2, 8).copy_(torch.from_numpy(torch.zeros(2, 4).numpy())),
     "twice": lambda torch: torch.distributed.init_process_group(),

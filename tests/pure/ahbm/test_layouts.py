@@ -223,6 +223,41 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert DPPolicy(num_cubes=np.int64(2), num_pes=np.int64(3)) == DPPolicy(num_cubes=2, num_pes=3)
 
 
+# --- layouts without a number of cubes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "cubes_of_sip", "shape", "cubes"),
+    [
+        ({}, 16, (1, 16), 1),
+        ({}, 16, (32, 2), 16),
+        ({}, 16, (24, 2), 12),
+        ({}, 4, (16, 8), 4),
+        ({}, 32, (32, 2), 16),
+        ({"cube": "column_wise"}, 16, (1, 10), 10),
+        ({"cube": "replicate"}, 16, (1, 16), 16),
+        ({"pe": "row_wise", "num_pes": 4}, 16, (8, 2), 2),
+    ],
+)
+def test_a_layout_without_num_cubes_takes_as_many_as_share_the_tensor(
+    layout: dict[str, Any], cubes_of_sip: int, shape: tuple[int, ...], cubes: int
+) -> None:
+    assert DPPolicy(**layout).fitted(shape, cubes_of_sip) == DPPolicy(**layout, num_cubes=cubes)
+
+
+@pytest.mark.parametrize("cubes", [2, 16])
+def test_a_given_number_of_cubes_stays(cubes: int) -> None:
+    torch = Torch(Bench(Plan(config({**ONE_SIP, "sip.cube_mesh.w": 4, "sip.cube_mesh.h": 4}))).sip)
+    with pytest.raises(ValueError, match=f"which {cubes} cubes cannot share equally"):
+        torch.zeros((1, 16), dp=DPPolicy(num_cubes=cubes))
+    assert torch.zeros((1, 16), dp=DPPolicy()).dp.num_cubes == 1
+
+
+def test_rows_that_the_pes_of_no_number_of_cubes_can_share() -> None:
+    with pytest.raises(ValueError, match="which 16 cubes of 4 PEs cannot share equally"):
+        DPPolicy(pe="row_wise", num_pes=4).fitted((6, 2), 16).block_shape((6, 2))
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------
 
 

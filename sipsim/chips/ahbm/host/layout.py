@@ -1,6 +1,6 @@
 """Layout of a tensor over the cubes and PEs of a SIP; sizes that follow from shape, type and layout."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,10 @@ Place = tuple[int, int]
 """(cube, PE) of a SIP."""
 
 
+class AtMost(int):
+    """Number of cubes of a :class:`DPPolicy` whose script names none: this many, or as many as share the tensor."""
+
+
 @dataclass(frozen=True)
 class DPPolicy:
     """Layout of a tensor over the first ``num_cubes`` cubes of a SIP, and over the first ``num_pes`` PEs of each.
@@ -26,6 +30,8 @@ class DPPolicy:
     parts, in order (ADR-0032 D2). ``column_wise``: the last axis is split. ``replicate``: each cube (PE) has a copy;
     with one PE per cube this is the layout of ADR-0032, in which a cube's block lies in the HBM of its lead PE. Cubes
     split by rows and PEs by columns, or the reverse, make a grid.
+
+    Without ``num_cubes``, a tensor lies on the most cubes that share it equally: 16 (ADR-0032 D2), if the SIP has them.
 
     Each PE has one contiguous block of :meth:`block_shape` in its slice of HBM, row by row. Without copies the block of
     PE ``p`` of cube ``c`` begins at ``t_ptr + (c * num_pes + p) * block_bytes``. A replicated level adds nothing to the
@@ -41,7 +47,7 @@ class DPPolicy:
 
     cube: str = ROWS
     pe: str = COPIES
-    num_cubes: int = 16
+    num_cubes: int = AtMost(16)
     num_pes: int = 1
 
     def __post_init__(self) -> None:
@@ -51,6 +57,21 @@ class DPPolicy:
         for name, count in (("num_cubes", self.num_cubes), ("num_pes", self.num_pes)):
             if whole(f"DPPolicy {name}", count) < 1:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
+
+    def fitted(self, shape: tuple[int, ...], n_cubes: int) -> "DPPolicy":
+        """Return the layout for a tensor of ``shape`` on a SIP of ``n_cubes``: with a number of cubes if it has none.
+
+        If no number of cubes fits, it is the largest, for :meth:`block_shape` to refuse.
+        """
+        if not isinstance(self.num_cubes, AtMost):
+            return self
+        most = min(self.num_cubes, n_cubes)
+        layouts = [replace(self, num_cubes=count) for count in range(most, 0, -1)]
+        return next((each for each in layouts if each.is_equal_split(shape)), layouts[0])
+
+    def is_equal_split(self, shape: tuple[int, ...]) -> bool:
+        """Return whether rows and columns of a tensor of ``shape`` can be split equally."""
+        return shape[0] % self.parts(ROWS) == shape[-1] % self.parts(COLUMNS) == 0
 
     def holders(self) -> list[list[Place]]:
         """Return, for each block in the order of addresses, the PEs that have a copy; the first PE has copy 0."""

@@ -65,6 +65,7 @@ class Torch:
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
         system = self._sip.plan.system
+        policy = policy.fitted(dims, system.n_cubes)
         if policy.num_cubes > system.n_cubes:
             raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.describe_sip()}; give fewer")
         if policy.num_pes > system.n_pes:
