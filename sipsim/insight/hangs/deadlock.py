@@ -18,7 +18,7 @@ from sipsim.insight.hangs.positions import at, doing_in_queue, script_entries, t
 from sipsim.insight.hangs.waits import Channels, Wait, channels_of, cycle_of, waits_of
 from sipsim.records.dump import HOST_SCRIPT, Place, QueueEnd, QueueState, TaskState, dump_from, place_name
 
-MOST_POINTERS = 8
+MOST_POINTERS = 4
 """The most queue pairs whose pointers are in the short report."""
 
 

@@ -101,13 +101,13 @@ def test_a_ring_all_reduce_over_the_pes_of_each_cube(tmp_path, kind, mode):
 
 
 def test_tensors_and_rings_share_every_slice_of_hbm_without_a_byte_of_overlap(tmp_path):
-    """1 MiB a PE: 2 rings of 32 KiB, and a tensor of all the rest, 983,040 B a PE."""
+    """2 MiB a PE: 2 rings of 32 KiB, 1 MiB for rings of groups, and a tensor of all the rest, 983,040 B a PE."""
     full = (2**20 - 2 * 8 * 4096) // 4
-    tight = ("--set", "cube.hbm_MiB_per_pe=1", "--set", "defaults.buffer_kind=hbm")
+    tight = ("--set", "cube.hbm_MiB_per_pe=2", "--set", "defaults.buffer_kind=hbm")
     most = run(*words(tmp_path, full + 8, *tight))
     assert most.outcome.error.kind == "OutOfMemoryError"
     assert "does not fit HBM of cube 0, PE 0: 983040 bytes are free" in most.outcome.error.message
-    small = ("--set", "defaults.slot_size=122880", "--set", "defaults.n_slots=2", "--set", "cube.hbm_MiB_per_pe=1")
+    small = ("--set", "defaults.slot_size=122880", "--set", "defaults.n_slots=2", "--set", "cube.hbm_MiB_per_pe=2")
     n = (2**20 - 2 * 2 * 122880) // 4 // 64 * 64
     check(run(*words(tmp_path, n, "--set", "defaults.buffer_kind=hbm", "--check-invariants", *small)), n)
 

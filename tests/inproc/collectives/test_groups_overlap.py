@@ -169,7 +169,7 @@ FUTURES = """
         lost.result()
         raise AssertionError("a tensor that is gone")
     except RuntimeError as error:
-        assert "is gone" in str(error)
+        assert "has dropped a tensor" in str(error)
 """
 
 

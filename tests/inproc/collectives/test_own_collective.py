@@ -57,7 +57,7 @@ def test_as_the_built_in_job(flags: list[str]) -> None:
 def test_the_size_is_that_of_the_larger_tensor(flags: list[str]) -> None:
     (told,) = run(*flags, "--collective", "lab.scatter", "--bytes", 1024).document["runs"]
     assert (told["bytes"], told["count"]) == (1024, 512)
-    with pytest.raises(ConfigError, match="on each of 2 cubes; use a multiple of 16, such as 992"):
+    with pytest.raises(ConfigError, match="on each of 2 cubes; use a multiple of 16 bytes, such as 992"):
         run(*flags, "--collective", "lab.scatter", "--bytes", 1000)
 
 
@@ -181,7 +181,7 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"needs": lambda unit, rank, size, root: unit == (rank + 1) % size}, "rank 0 of 2 needs 1 of the 2 units"),
         ({"needs": lambda unit, rank, size, root: unit == rank or rank == root}, "rank 1 of 2 needs 1 of the 2 units"),
         ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed, but no rank holds it"),
-        ({"cut": VECTOR, "holds": every_rank, "needs": every_rank}, "2 ranks hold unit 0, and no operator"),
+        ({"cut": VECTOR, "holds": every_rank, "needs": every_rank}, "2 ranks hold unit 0, but no operator"),
         ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds several units at the same offset"),
     ],
 )

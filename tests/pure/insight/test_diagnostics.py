@@ -124,7 +124,9 @@ class TestMissingPeer:
         assert told.headline.startswith(f"missing: {missing}, which waits for nothing")
         assert (told.facts["cycle"], len(told.facts["waits"])) == ([], len(tasks))
         assert "  rank 0: host script waits for a collective at a/script.py:7" in told.report.splitlines()
-        assert told.report.endswith("its script has ended")
+        states, _, ends = told.report.partition("\n  pointers of the queue pairs with a waiting PE:\n")
+        assert states.endswith("its script has ended")
+        assert ends.count("my_head=") == 2 * len(tasks)
 
     def test_the_pointers_of_both_ends(self) -> None:
         told = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
