@@ -198,7 +198,7 @@ def moves_of(
 
 
 def _with_coalesced(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
-    """Coalesce small accesses: loads are added to the first moves that load, and stores to the last moves that store.
+    """Coalesce small accesses, as fewer, larger ones: all loads in the first moves that load, all stores in the last.
 
     ``unit_bytes``: distance between the pieces of a worker; 0 if the pieces are contiguous.
     """
