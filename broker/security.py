@@ -199,7 +199,7 @@ Opened = TypeVar("Opened")
 
 
 def release_spares() -> bool:
-    """Block all accept guards of this process, which has no free file descriptor; return whether one became free."""
+    """Let all accept guards block, as this process has no free file descriptor; return whether one became free."""
     freed = [guard.block() for guard in list(_GUARDS)]
     return any(freed)
 
@@ -215,7 +215,7 @@ def retry_with_spares(open_files: Callable[[], Opened]) -> Opened:
 
 
 class AcceptGuard:
-    """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
+    """Blocks new connections to the TCP socket ``fd``, which another object owns, while few file descriptors are free.
 
     libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect
     often enough take all file descriptors of a process, which then fails. A guard reserves some descriptors as spares.

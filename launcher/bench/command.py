@@ -113,7 +113,7 @@ def _add_chips(group: "argparse._ArgumentGroup") -> None:
     )
     engines = [name for name in ("inproc", "local") if name in ENGINES.names()]
     group.add_argument(
-        "--engine", choices=engines, default="inproc", help="one process for all chips, or local: one each (inproc)"
+        "--engine", choices=engines, default="inproc", help="inproc: one process for all; local: one per chip (inproc)"
     )
 
 

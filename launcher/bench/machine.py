@@ -113,7 +113,7 @@ class Machine:
         needed = buffers * (nbytes + SYNC_BYTES)
         if needed > self.room:
             what = f"{buffers} x {nbytes} B, each with a word of {SYNC_BYTES} B, are {needed} B"
-            raise ConfigError(f"--sizes {nbytes}: {what}; an Ethernet core has {self.room} B: give less")
+            raise ConfigError(f"--sizes {nbytes}: {what}; an Ethernet core has {self.room} B free; give smaller sizes")
 
     @property
     def _settings(self) -> list[str]:

@@ -249,8 +249,8 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
 
 
 def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type] | None:
-    """Return the keys below ``kind`` and their types, with ``new`` if names are free. None if any key is allowed, as in
-    the parameters of a link, which the link kind checks.
+    """Return the allowed keys below ``kind`` and their types; where users choose names, those of ``node`` and ``new``.
+    None if any key is allowed, as in the parameters of a link, which the link kind checks.
     """
     match kind:
         case None:

@@ -374,7 +374,7 @@ class Reads:
 
 
 def merged(kind: type[AnySection], owners: Mapping[str, Section]) -> AnySection:
-    """Return a section with each value from the section in ``owners``; a read counts as a read of that section."""
+    """Return a section with the value of each key from ``owners[key]``; its read counts as a read of that section."""
     values_of = {id(owner): asdict(owner) for owner in owners.values()}
     values = {key: values_of[id(owner)][key] for key, owner in owners.items()}
     noting = {key: owner for key, owner in owners.items() if key in getattr(owner, _NOTED, ())}

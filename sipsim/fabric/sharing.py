@@ -180,10 +180,10 @@ def level_of(changed: Mapping[EdgeLoad, bool], level: int, weights: tuple[int, .
 
 def joined(changed: Collection[EdgeLoad], level: int = 0) -> tuple[list[Any], list[EdgeLoad]]:
     """Return the flows that tight edges connect to those on ``changed`` edges, and the tight edges that can be a neck:
-    among edges with the same flows and no framing, only the narrowest.
+    of several edges with the same flows and no framing, only the narrowest.
 
-    A flow that ``is_sure`` with a rate below ``level`` is excluded, and its rate stays. No flow is excluded if a
-    connected flow is not sure, or if an edge that can be a neck is the neck of a flow below ``level``.
+    A flow that ``is_sure`` and slower than ``level`` is left out, and keeps its rate. But if one of the flows found has
+    tight edges and is not sure, or one of the edges is the neck of a flow slower than ``level``, none is left out.
     """
     flows: list[Any] = []
     found_bits = 0

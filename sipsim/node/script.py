@@ -232,7 +232,7 @@ class ScriptNamespace:
         found = getattr(module, call.name, None)
         if not callable(found):
             where = self._path if call.module == MAIN else f"module {call.module}"
-            raise ConfigError(f"{where}: defines no {call.name} when a rank loads it; define it at module level")
+            raise ConfigError(f"{where}: has no {call.name} when a rank loads it; define the function at module level")
         if makes_generator(found):
             raise self._not_plain()
         function: Callable[..., object] = found

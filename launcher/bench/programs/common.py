@@ -10,8 +10,8 @@ from sipsim.core.errors import SimulationError
 
 MARK = "ahbm-bench "
 READY_CHANNELS, PEER_CHANNEL = (29, 30), 31
-"""Channels of ``erisc_info`` for the handshake: two local words, used in turn, and the word that the far end writes. A
-local word is rewritten only after the far end's answer to the next handshake, which shows that the word was sent.
+"""Channels of ``erisc_info`` for the handshake: two local words, used in turn, and the word that the far end writes. So
+handshake n + 2 rewrites the word of handshake n: by then, the far end's answer to n + 1 has shown that it was sent.
 """
 
 

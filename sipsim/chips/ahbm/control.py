@@ -126,7 +126,7 @@ class FanOutChecker:
         """Check that a broadcast sends its message to each of these PEs once."""
         self._pending[round_] = set(places)
         if len(self._pending[round_]) < len(places):
-            raise self._violation(f"a broadcast sends its message twice to one of (cube, PE) {sorted(places)}")
+            raise self._violation(f"a broadcast sends its message to a PE twice; its (cube, PE) list: {sorted(places)}")
 
     def answered(self, round_: object, place: Place) -> None:
         """Check that a PE answers a message of the broadcast, and answers only once."""

@@ -113,7 +113,7 @@ class Plan(RunPlan):
         return ns_to_ps(self.ipcq.piggyback_wait_ns)
 
     def _plan_ring_bytes(self, kind: str) -> int:
-        """Return the bytes that the plan's rings take in the memory of this kind of a PE: the maximum over PEs."""
+        """Return the bytes that the plan's rings take in a PE's memory of this kind: the maximum over PEs."""
         if self.ipcq.buffer_kind != kind:
             return 0
         n_entries = max((len(entries) for entries in self.entries.values()), default=0)
@@ -121,7 +121,7 @@ class Plan(RunPlan):
 
     @cached_property
     def ring_pools(self) -> dict[str, Region]:
-        """Regions of a PE for the rings of groups, by kind of memory: the kinds of all schedules and of messages.
+        """Regions of a PE for the rings of groups, by kind of memory (:func:`group_kinds`).
 
         A pool in the TCM is the rest of the IPCQ region, in SRAM the rest of the PE's share. A pool in HBM lies below
         the plan's rings and has the size of the TCM's IPCQ region.
@@ -149,7 +149,7 @@ class Plan(RunPlan):
 
     @property
     def why_not_wired(self) -> str:
-        """Short reason why no collective of the wired PEs can run; empty if such a collective can run."""
+        """Short reason why no collective that is wired before the run can run; empty if one can."""
         if not self.algorithm.is_schedule:
             return ""
         runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
@@ -228,7 +228,7 @@ class Plan(RunPlan):
         return [*entries, groups, *sources]
 
     def definitions(self) -> list[str]:
-        """Return the names of the base class, and the registered names of parts, memories and the neighbour table."""
+        """Return what the base class returns, and the registered names of parts, memories and the neighbour table."""
         memories = (memory.cost.kind for memory in self.system.graph.memories.values())
         chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
         return [*super().definitions(), *chosen]
@@ -261,7 +261,7 @@ class Plan(RunPlan):
         return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
 
     def rows_differ(self, added: RowReduction) -> bool:
-        """Return whether rows may differ, by the algorithm's ``reference``, or by a schedule's ``rank_identical``."""
+        """Return whether rows may differ by rounding: by the algorithm's ``reference``, or its ``rank_identical``."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
         if not collective.per_cube:
             rounds = added.dtype.exact_int is not None and added.op in ROUNDED
@@ -282,7 +282,7 @@ class Plan(RunPlan):
         mean = [format_time_ps(total // self.system.n_sips) for total in (in_force, installed)]
         lost = f"{max(installed - in_force, 0) / installed:.1%}"
         return [
-            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by bounds for the plan's queue "
+            f"shortest windows, mean of SIPs: {mean[0]} by bounds for any PE, {mean[1]} by bounds for the plan's queue "
             f"pairs only; {lost} lost, so that scripts may install queue pairs during the run"
         ]
 

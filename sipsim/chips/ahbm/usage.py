@@ -88,7 +88,7 @@ class UsageMeter:
             self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:
-        """End the current stretch and begin another of ``iterations`` equal iterations of a row; 0 if outside rows."""
+        """End the current stretch and begin another: ``iterations`` equal iterations of a row, or 0 if outside rows."""
         if not iterations and self._iterations == 0:
             return
         now = self._read()

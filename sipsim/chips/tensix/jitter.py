@@ -77,7 +77,7 @@ class Jitter:
         return Delays(self._draws(f"link {channel}", self._link_ps))
 
     def of_credits(self, channel: int) -> Delays:
-        """Return the delays of the credits that a router sends on an Ethernet channel, in a queue without messages."""
+        """Return the delays of the credits that a router sends on an Ethernet channel, in a queue of their own."""
         return Delays(self._draws(f"link {channel} credits", self._link_ps))
 
     def noc_delay_ps(self, noc: int, src: Core, dst: Core, now_ps: Ps, delay_ps: Ps = 0) -> Ps:

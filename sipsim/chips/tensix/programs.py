@@ -66,7 +66,7 @@ class Program:
         """
         if self.is_enqueued:
             what = f"kernel {spec.kernel.__name__} was added after its program was enqueued"
-            raise KernelMisuse(f"{what}; add the kernel before, or to another program")
+            raise KernelMisuse(f"{what}; add the kernel earlier, or to another program")
         place = spec.core, spec.config.processor
         if any((each.core, each.config.processor) == place for each in self.kernels):
             raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} takes one kernel per program")

@@ -3,9 +3,9 @@
 There are as many rounds as in :mod:`.ring`, and a link carries half as much: ``(G - 1) / G`` n for an all-reduce of n
 elements, the minimum on a ring; reduce_scatter and all_gather are also minimal. In an all-to-all each block takes the
 shorter direction, in ``G / 2`` rounds per direction. A link then carries ``G G / 8`` n for an even number of ranks and
-``(G G - 1) / 8`` n for an odd number, also the minimum. A broadcast sends each half once around the ring: ``n / 2``
-over a link and ``G + k - 2`` rounds. A short broadcast or reduction sends all data half way round in both directions:
-``n`` over a link and ``G / 2`` rounds.
+``(G G - 1) / 8`` n for an odd number, also the minimum. A broadcast sends each half, in k pieces, once around the ring:
+``n / 2`` over a link and ``G + k - 2`` rounds. A short broadcast or reduction sends all data half way round in both
+directions: ``n`` over a link and ``G / 2`` rounds.
 
 Use it on rings. All ranks get the same bits: each block is combined in one order, rank by rank.
 """

@@ -52,7 +52,7 @@ def rounds_of(path: Path) -> int:
 
 
 def _blocks(path: Path, later: Sequence[Axis]) -> list[Blocks]:
-    """Return each rank's blocks after a reduce-scatter: the blocks of all ranks on the rank's path of the last axis."""
+    """Return each rank's blocks after a reduce-scatter: those of all ranks on its path of the last ``later`` axis."""
     blocks = []
     for rank in path.ranks:
         ranks: Blocks = (rank,)

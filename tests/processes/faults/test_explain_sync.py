@@ -62,7 +62,7 @@ def test_at_the_end(mail: str) -> None:
 def test_at_the_end_in_one_process() -> None:
     done = launched("--sips", 2, "--engine", "inproc", "--explain-sync")
     assert (done.exit_code, done.stderr.count(HEAD)) == (0, 1)
-    bounds = r"^shortest windows: (\S+ \w+) in the mean by bounds for any PE, (\S+ \w+) by .*; (\d+\.\d)% lost"
+    bounds = r"^shortest windows, mean of SIPs: (\S+ \w+) by bounds for any PE, (\S+ \w+) by .*; (\d+\.\d)% lost"
     found = re.search(bounds, done.stderr)
     assert found is not None
     # PE_IPCQ 1 ns, a byte 0.016, the way from the nearest PE to a port 4.15, the link 10; whoever is wired.

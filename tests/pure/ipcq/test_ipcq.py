@@ -235,7 +235,8 @@ def test_a_message_larger_than_a_slot_raises() -> None:
     """By one element; a full slot is allowed."""
     run_messages(pair_bench(), [4096], 0)
     says = error_of(pair_bench(), lambda tl: send_i32(tl, 0, 1025), IpcqMessageTooLarge)
-    assert says == "a send of 4100 bytes E does not fit a slot of 4096 bytes; split the message, or raise slot_size"
+    fits = "a send of 4100 bytes in direction E does not fit a slot of 4096 bytes"
+    assert says == f"{fits}; split the message, or raise slot_size"
 
 
 @pytest.mark.parametrize(

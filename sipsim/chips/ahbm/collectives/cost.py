@@ -198,7 +198,7 @@ def moves_of(
 
 
 def _with_coalesced(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
-    """Coalesce small accesses: loads are added to the first moves that load, and stores to the last moves that store.
+    """Coalesce small accesses, as fewer, larger ones: all loads in the first moves that load, all stores in the last.
 
     ``unit_bytes``: distance between the pieces of a worker; 0 if the pieces are contiguous.
     """
@@ -271,7 +271,7 @@ class Links(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Times of one message: of its head, of the bytes behind the head, and ``occupied``: on each link of its route."""
+    """Times of one message. ``drain_ps``: of the bytes behind the head. ``occupied``: on each link of its route."""
 
     head_ps: Ps
     drain_ps: Ps
@@ -671,7 +671,7 @@ class Cost:
         return receive_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles
 
     def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
-        """Add the cost of loads, which are issued ahead: the latency of the first load, and the time of all bytes."""
+        """Return ``first_ps`` and ``free_ps`` (see ``_State``) with the time of the loads, which are issued ahead."""
         latency_ps, bytes_ps = self._work.commands.load_ps(move.load_bytes)
         bytes_ps *= self._sharers
         begins_ps = state.loaded_ps or latency_ps + self._work.commands.issue_ps

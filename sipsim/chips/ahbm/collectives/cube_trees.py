@@ -204,7 +204,7 @@ class Grid(NamedTuple):
 
     @property
     def sip_owners(self) -> int:
-        """Number of units after which all SIP links have equal load: each owner, longer arm and order of axes once."""
+        """Number of units that load all SIP links equally: one per owner, longer arm (of two) and order of axes."""
         orders = 2 if self.sip_w > 1 and self.sip_h > 1 else 1
         return self.sip_w * self.sip_h * (2 if self.wraps else 1) * orders
 
@@ -361,7 +361,7 @@ class TreeHooks(NamedTuple):
         """
         grid, lanes = self.members(system)
         if _rank_per(system) == "sip" or world_size != grid.size * lanes:
-            raise ValueError("every cube takes part; leave world_size null, and rank_per null, cube or pe")
+            raise ValueError("every cube takes part; leave world_size null, and set rank_per to null, cube or pe")
         member, lane = divmod(rank, lanes)
         return {name: other * lanes + lane for name, (other, _) in grid.neighbours(member).items()}
 
@@ -435,7 +435,7 @@ def root_of(system: "AhbmSystem", algorithm: str, n_elem: int) -> int:
 
 
 def estimate_ps(system: "AhbmSystem", root: int, nbytes: int) -> int:
-    """Estimate the time of all phases with a root, without PE_CPU and PE_MATH: longest paths and the busiest PE's port.
+    """Estimate the time with root cube ``root``, without PE_CPU and PE_MATH: longest paths and the busiest PE's port.
 
     Paths, in both directions: rows along x, the root's column, and half the SIPs of each axis (all but one on a mesh).
     """
@@ -463,7 +463,7 @@ def _to_port_ps(system: "AhbmSystem", root: int, port: str) -> int:
 
 
 def _rows_in(system: "AhbmSystem", x: int, y: int) -> int:
-    """Return how many rows enter the busiest PE: from its HBM, from its arms, and the result or the exchange."""
+    """Return how many rows enter the busiest PE: its own, one per arm, and the result or those of other SIPs."""
     (width, height), n_sips = system.cube_mesh, system.n_sips
     from_rows, from_column = (x > 0) + (x < width - 1), (y > 0) + (y < height - 1)
     exchange = min(2, n_sips - 1) if n_sips > 1 else 0

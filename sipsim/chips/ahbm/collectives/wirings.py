@@ -204,8 +204,8 @@ class WindowAllocator:
         if full is not None:
             names = " or ".join(NAMES[kind] for kind in self._pools)
             raise ConfigError(
-                f"SIP {full} is in {self.count} groups, and its PEs have no room for the rings of another in {names}; "
-                f"destroy one with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
+                f"SIP {full} is in {self.count} groups; {names} of its PEs has no room for the rings of another group; "
+                f"destroy a group with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
             )
         return {sip: self._free[sip].pop(0) for sip in sips}
 
@@ -273,7 +273,7 @@ def wiring_generation(group: int, number: int) -> int:
 
 
 def pair_generation(group: int, number: int, row: int = 0) -> int:
-    """Return the generation of pair ``number``, counted from 0, of a group; each result row has another generation."""
+    """Return the generation of a group's pair ``number``, from 0; it has another generation in each result row."""
     return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 

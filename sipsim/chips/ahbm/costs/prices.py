@@ -550,8 +550,8 @@ class Prices:
         return [*found, Term(part, (*links, *inside), limit.drain_ps, step, DRAIN, what)]
 
     def _stages(self, tcm: MemoryPort, coming: Term, leaving: Term) -> tuple[GemmStage, ...]:
-        """Return the stages of PE_GEMM. ``coming``: term that limits PE_DMA's rate from the memory of the operands;
-        ``leaving``: term that limits the rate to the memory of the outputs.
+        """Return the stages of PE_GEMM, whose tiles are in ``tcm``. ``coming``: the term that limits PE_DMA's rate when
+        it reads operands from their memory; ``leaving``: the term that limits its rate when it writes outputs.
         """
         cost, start_ps = self._components.pe_gemm, self._math.overhead_ps
         cycle_ps = ns_to_ps(1 / cost.clock_GHz)

@@ -363,7 +363,7 @@ def _check_rings(names: set[str], job: Job, plan: Plan) -> None:
 
 def _chosen(name: str, tasks: list[PlannedCall], plan: Plan) -> str:
     if name == ALL:
-        raise ConfigError("--algorithm: all stands for every algorithm; give all without other names")
+        raise ConfigError("--algorithm: 'all' stands for every algorithm; give 'all' without other names")
     try:
         chosen = [select(plan.catalog, each, plan.algorithm, name).name for each in tasks]
     except (ValueError, ConfigError) as error:

@@ -194,8 +194,8 @@ class PeIpcq(CommandEngine):
         queue = self.queue(direction, sending=True)
         if nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
-                f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size} bytes; "
-                f"split the message, or raise slot_size",
+                f"a send of {nbytes} bytes in direction {direction} does not fit a slot of "
+                f"{queue.peer.slot_size} bytes; split the message, or raise slot_size",
                 direction=direction,
             )
         if not queue.sends and not queue.is_full:

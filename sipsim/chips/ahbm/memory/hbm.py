@@ -191,8 +191,8 @@ class Rows:
         return Opened(first_ps, max(ends), busy)
 
     def _with_rows(self, number: int, data_ps: Ps, rows_ps: Ps) -> Ps:
-        """Return the bus time of a pseudo channel for data whose rows take ``rows_ps`` to open, overlapped with earlier
-        data.
+        """Return how long an access keeps the bus of pseudo channel ``number`` busy: ``data_ps`` for its data, or
+        longer if its rows, which take ``rows_ps`` to open, cannot all be opened during earlier data.
         """
         spare_ps, most_ps = self._spare_ps[number], self._timings.faw
         busy_ps = data_ps if data_ps > rows_ps - spare_ps else rows_ps - spare_ps

@@ -196,7 +196,7 @@ TLB_MISS = "TLB miss"
 
 
 class _Recent(NamedTuple):
-    """Translation in the last used page, from ``start`` to before ``stop``; valid while the table is at ``version``."""
+    """The last translation: ``offset`` for addresses from ``start`` up to ``stop - 1``, valid at table ``version``."""
 
     version: int
     start: int

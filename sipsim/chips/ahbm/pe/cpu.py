@@ -5,8 +5,8 @@ a descriptor and hands it over); then the command reaches its engine and the nex
 code of a kernel between its commands takes no time.
 
 Most issues need no simulator event. An engine that ``starts_later`` gets its command early, with the time at which the
-command reaches it. A send claims a slot when its issue begins; its bytes leave when the issue ends. The kernel code
-may run ahead to its next command, which is issued afterwards.
+command reaches it. A send claims a slot when its issue begins; its bytes leave when the issue ends. Meanwhile the
+kernel code may run on to its next command, whose issue begins when this one has ended.
 """
 
 from sipsim.chips.ahbm.parts import SipParts

@@ -227,7 +227,7 @@ class Store:
         return tensor
 
     def like(self, other: Tensor, shape: Sequence[int], slices: int = 1) -> Tensor:
-        """Allocate a tensor with the element type, the memory and the kind of pages of another."""
+        """Allocate a tensor with the type, memory and kind of pages of ``other``. ``slices``: as in :meth:`make`."""
         return self.make(shape, other.dtype, other.memory, slices, other.pages.is_tiled)
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:

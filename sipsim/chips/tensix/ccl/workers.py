@@ -183,7 +183,7 @@ class Worker:
         return self.until(word, self._new.get(word, 0) + count)
 
     def until(self, word: int, count: int) -> Until:
-        """Return the condition that ``count`` increments of this call have arrived at a semaphore."""
+        """Return the condition that ``count`` increments of this call have arrived at the semaphore at ``word``."""
         return Until(word, (self._counts.get(word, 0) + count) % 2**32)
 
     def settle(self) -> None:
