@@ -16,6 +16,7 @@ from typing import ClassVar
 from launcher.options import Options
 from launcher.result.document import RunOutcome
 from sipsim.core.errors import ERROR_KINDS, ConfigError
+from sipsim.node.script import ScriptNamespace
 from sipsim.records.spawn_call import MAIN, SpawnCall
 
 
@@ -148,6 +149,10 @@ def spawn(
         ProcessExitedException: the process of a rank ended.
         ProcessException: the run failed otherwise, such as by a deadlock.
     """
+    if ScriptNamespace.installed is not None:
+        raise ConfigError('mp.spawn: called on a rank; call it behind if __name__ == "__main__", and in no worker')
+    if type(nprocs) is not int or nprocs < 1:
+        raise ConfigError(f"mp.spawn: nprocs={nprocs!r}: must be a whole number of at least 1")
     call = SpawnCall.of(fn, args)
     outcome = (MainScript.running.spawn if MainScript.running is not None else _run_alone)(call, nprocs, options)
     if not join:

@@ -142,6 +142,9 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
     with_script = chosen if chosen.resume is None else resumed_options(chosen.resume, arguments, chosen)
+    if with_script.as_module:
+        # Adds the working folder to the import path.
+        prepare.resolve(with_script)
     if with_script.script is None or not calls_spawn(with_script.script, with_script.as_module):
         return _launch(chosen, arguments).exit_code
     n_sips = prepare.resolve(with_script).topology.system.sips.count

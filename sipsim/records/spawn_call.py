@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.msgpack import Ext
 
 from sipsim.core.errors import ConfigError
+from sipsim.core.task import NOT_PLAIN, makes_generator
 
 PLAIN = "numbers, strings, bytes, lists, tuples, dicts and NumPy arrays"
 MAIN = "__main__"
@@ -37,11 +38,19 @@ class SpawnCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ConfigError: ``fn`` has no module-level name, or an argument is not plain data.
         """
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
-        if not callable(fn) or not isinstance(module, str) or not isinstance(name, str) or not name.isidentifier():
+        if (
+            isinstance(fn, type)
+            or not callable(fn)
+            or not isinstance(module, str)
+            or not isinstance(name, str)
+            or not name.isidentifier()
+        ):
             what = "a lambda" if name == "<lambda>" or str(name).endswith(".<lambda>") else repr(fn)
             raise ConfigError(
                 f"mp.spawn: {what} has no module-level name; give a function that a module defines by def"
             )
+        if makes_generator(fn):
+            raise ConfigError(f"mp.spawn: {name} {NOT_PLAIN}")
         if not isinstance(args, tuple | list):
             raise ConfigError(f"mp.spawn: args={args!r}; give a tuple of the arguments of {name} after the rank")
         try:

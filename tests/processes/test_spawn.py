@@ -123,6 +123,7 @@ CALL = "def work(rank):\n    pass\n\n\nif MAIN:\n    {}\n"
         ("mp.spawn(lambda rank: 0, nprocs=2)", (), "a lambda has no module-level name"),
         ("mp.spawn(work, args=({1},), nprocs=2)", (), "args[0] is a set"),
         ("mp.spawn", (), "calls mp.spawn nowhere"),
+        ("mp.spawn(work, nprocs=True)", (), "nprocs=True: must be a whole number"),
         ("torch.zeros(3); mp.spawn(work, nprocs=2)", (), "torch.zeros: no rank runs here"),
     ],
 )
@@ -131,6 +132,22 @@ def test_refused_in_one_line(tmp_path: Path, call: str, flags: tuple[str, ...], 
     assert done.exit_code == (5 if "torch.zeros" in says else 2)
     (line,) = [line for line in done.stderr.splitlines() if says in line]
     assert len(done.stderr.splitlines()) == 1 or "torch.zeros" in line
+
+
+def test_a_call_on_a_rank_is_refused(tmp_path: Path) -> None:
+    """Without the guard, each rank that loads the script calls spawn again."""
+    for run in (python, launch):
+        done = run(tmp_path, CALL.format("pass") + "mp.spawn(work, nprocs=2)\n")
+        assert done.exit_code
+        assert "mp.spawn: called on a rank" in done.stdout + done.stderr
+
+
+def test_a_module_of_the_working_folder(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        HEAD + CALL.replace("    pass", "    print('rank', rank)").format("mp.spawn(work, nprocs=2)")
+    )
+    done = launched("-q", "-m", "script", cwd=tmp_path, timeout_s=END_S)
+    assert (done.exit_code, sorted(done.stderr.splitlines())) == (0, ["[rank 0] rank 0", "[rank 1] rank 1"])
 
 
 def test_a_program_chooses_its_system(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ LOOP.append(LOOP)
         ([1, {"a": Thing()}], "args[0][1]['a'] is a Thing"),
         ({1, 2}, "args[0] is a set"),
         (np.array([Thing()]), "args[0] is a ndarray"),
-        (LOOP, "contain themselves"),
+        (LOOP, "args are nested too deeply"),
     ],
 )
 def test_other_arguments_are_refused_with_their_place(value: Any, where: str) -> None:
@@ -84,10 +84,19 @@ def closure() -> Any:
     return inside
 
 
-@pytest.mark.parametrize("fn", [lambda rank: None, closure(), Thing().method, "worker", None])
+@pytest.mark.parametrize("fn", [lambda rank: None, closure(), Thing().method, Thing, "worker", None])
 def test_a_function_without_a_module_level_name_is_refused(fn: Any) -> None:
     with pytest.raises(ConfigError, match="no module-level name"):
         SpawnCall.of(fn, ())
+
+
+def generator(rank: int) -> Any:
+    yield rank
+
+
+def test_a_generator_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="generator must be a plain function"):
+        SpawnCall.of(generator, ())
 
 
 def test_arguments_are_a_sequence() -> None:

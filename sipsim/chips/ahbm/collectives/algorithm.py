@@ -250,6 +250,8 @@ class Algorithm:
             neighbours = built_in if returned is None else dict(returned)
         except BaseException as error:
             pass_on_halt(error)
+            if self._neighbors is None:
+                raise ConfigError(f"algorithms.{self.name}: {error}") from None
             raise self._wiring_error(rank, f"raised {error_text(error)}") from None
         for direction, peer in neighbours.items():
             wrong = _wrong_neighbour(direction, peer, rank, world_size)
