@@ -67,7 +67,7 @@ class Algorithm:
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
-        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two names of DPPolicy", needed=False)
+        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two layouts of DPPolicy", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
         self._root_cube: Callable[[AhbmSystem], int | None] | None = self._hook(
             "root_cube", callable, "a function", needed=False
@@ -227,8 +227,8 @@ class Algorithm:
         if table.self_wired and self._neighbors is None and table.default is None:
             built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
             raise ConfigError(
-                f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
-                f"write it, or name a built-in table as algorithms.{self.name}.topology: {built_in}"
+                f"{self._where}: exports no neighbors, which topology {self.entry.topology} requires (ADR-0023 F4); "
+                f"define neighbors, or set algorithms.{self.name}.topology to a built-in table: {built_in}"
             )
         return {
             rank: self._neighbours(rank, world_size, table.build(rank, world_size), system)
@@ -273,7 +273,7 @@ class Algorithm:
         if not needed and getattr(self._module, name, None) is None:
             return None
         if not hasattr(self._module, name):
-            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0023 D11)")
+            raise ConfigError(f"{self._where}: exports no {name}; define {name} as {what} (ADR-0023 D11)")
         hook = getattr(self._module, name)
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
@@ -335,7 +335,7 @@ def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int
         return f"leads to {peer!r}, which is not a rank; ranks are 0 to {world_size - 1}"
     if not 0 <= peer < world_size:
         return f"leads to rank {peer}, which does not exist; ranks are 0 to {world_size - 1}"
-    return "leads back to the rank itself; leave it out" if peer == rank else ""
+    return "leads back to the rank itself; remove this direction" if peer == rank else ""
 
 
 def _on_path(file: str) -> Path:

@@ -114,7 +114,7 @@ class Catalog:
         directions = most_directions(algorithm.wiring(task.group))
         if directions <= MAX_DIRECTIONS:
             return ""
-        return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
+        return f"a rank has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
 
     def made_of(self, algorithm: Algorithm, task: Task) -> str:
         """Return the hash of a user's wiring and schedule, which must be equal on all ranks; "" for built-in schedules.
@@ -233,11 +233,11 @@ def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: st
         why = catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
         if why:
             able = ", ".join(each.name for each in catalog.able(task)) or "none"
-            raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
+            raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; algorithms that can: {able}")
         return algorithm
     chosen = cheapest(catalog, made)
     if chosen is None:
-        raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
+        raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group; add an algorithm that does")
     return chosen
 
 
@@ -276,7 +276,7 @@ def _columns(system: SipNetwork) -> Groups:
 def _halves(system: SipNetwork) -> Groups:
     half, odd = divmod(system.n_sips, 2)
     if odd:
-        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; give the ranks of a group")
+        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; list the ranks of a group")
     return tuple(range(half)), tuple(range(half, system.n_sips))
 
 
@@ -286,7 +286,7 @@ SUBSETS: dict[str, Callable[[SipNetwork], Groups]] = {"rows": _rows, "columns": 
 def _grid(what: str, system: SipNetwork) -> tuple[int, int]:
     if TOPOLOGIES.get(system.topology).dimensions == 1:
         hint = "name ranks, such as 0,1, or halves"
-        raise ConfigError(f"--group {what}: SIPs of topology {system.topology} stand in no grid; {hint}")
+        raise ConfigError(f"--group {what}: SIPs of topology {system.topology} form no grid; {hint}")
     return system.shape
 
 
@@ -299,5 +299,5 @@ def _ranks(text: str, n_sips: int) -> tuple[int, ...]:
         if rank >= n_sips:
             raise ConfigError(f"--group {text}: there is no SIP {rank}; ranks are 0 to {n_sips - 1}")
     if len(set(ranks)) < len(ranks):
-        raise ConfigError(f"--group {text}: a rank is named twice; name each once")
+        raise ConfigError(f"--group {text}: a rank is named twice; name each rank once")
     return ranks

@@ -313,7 +313,7 @@ def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> li
     """
     most = slot_bytes // itemsize
     if most < 1:
-        raise ValueError(f"slots of {slot_bytes} B hold no element of {itemsize} B")
+        raise ValueError(f"a slot of {slot_bytes} B holds no element of {itemsize} B; raise slot_size")
     count = max(-(-n_elem // most), min(owners, n_elem * itemsize // LEAST_BYTES), 1)
     whole = -(-count // owners) * owners
     if owners < count and whole <= n_elem:
@@ -341,7 +341,7 @@ class TreeHooks(NamedTuple):
         name = system.resolved.ccl.defaults.algorithm
         knobs = effective_ipcq(system.resolved, name)
         if knobs.latch == IN_PLACE:
-            raise ConfigError(f"algorithm {name} posts receives in advance; set latch to copy or null")
+            raise ConfigError(f"algorithm {name} posts receives early and could deadlock; set latch to copy or null")
         grid, lanes = self.members(system)
         root = root_of(system, name, n_elem)
         return Trees(grid, self.rows, self.rotates, lanes, root, knobs.slot_size, knobs.n_slots), n_elem
@@ -361,7 +361,7 @@ class TreeHooks(NamedTuple):
         """
         grid, lanes = self.members(system)
         if _rank_per(system) == "sip" or world_size != grid.size * lanes:
-            raise ValueError("every cube takes part; leave world_size null, and rank_per null, cube or pe")
+            raise ValueError("every cube takes part; set world_size to null, and rank_per to null, cube or pe")
         member, lane = divmod(rank, lanes)
         return {name: other * lanes + lane for name, (other, _) in grid.neighbours(member).items()}
 

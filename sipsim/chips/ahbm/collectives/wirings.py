@@ -59,8 +59,8 @@ class Communicator(NamedTuple):
         for dp in layouts:
             if is_divided and dp.num_cubes * dp.num_pes != len(running):
                 raise ValueError(
-                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs, and the tensor lies on "
-                    f"{dp.num_cubes * dp.num_pes}; {_instead(len(running), dp.num_cubes)}"
+                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs of SIP {sip}, but the tensor lies on "
+                    f"{dp.num_cubes * dp.num_pes} PEs; {_remedy(len(running), dp.num_cubes)}"
                 )
             for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
                 if place not in running:
@@ -74,9 +74,10 @@ class Communicator(NamedTuple):
         return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
 
 
-def _instead(running: int, n_cubes: int) -> str:
-    pes, rest = divmod(running, n_cubes)
-    return "let as many PEs of each cube take part (rank_per, world_size)" if rest else f"use DPPolicy(num_pes={pes})"
+def _remedy(n_running: int, n_cubes: int) -> str:
+    pes, remainder = divmod(n_running, n_cubes)
+    equal_cubes = "set rank_per and world_size so that every cube has equally many PEs with a kernel"
+    return equal_cubes if remainder else f"use DPPolicy(num_pes={pes})"
 
 
 NAMES = {"tcm": "the TCM", "hbm": "HBM", "sram": "SRAM"}
@@ -113,8 +114,8 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
         return RingSize(knobs.n_slots, knobs.slot_size, 0)
     if not window_bytes:
         raise ConfigError(
-            f"{NAMES[knobs.buffer_kind]} has no room for rings of groups: lower defaults.group_KiB, or the slots of "
-            f"the algorithm that is wired before the run"
+            f"{NAMES[knobs.buffer_kind]} has no room for rings of groups; lower defaults.group_KiB, or n_slots or "
+            f"slot_size of the algorithm that is wired before the run"
         )
     n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
     if not slot_size:
@@ -204,8 +205,8 @@ class WindowAllocator:
         if full is not None:
             names = " or ".join(NAMES[kind] for kind in self._pools)
             raise ConfigError(
-                f"SIP {full} is in {self.count} groups, and its PEs have no room for the rings of another in {names}; "
-                f"destroy one with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
+                f"SIP {full} is in {self.count} groups, and {names} of its PEs has no room for the rings of "
+                f"another; call destroy_process_group(group) for one, or lower defaults.group_KiB or defaults.slot_size"
             )
         return {sip: self._free[sip].pop(0) for sip in sips}
 
@@ -239,7 +240,7 @@ class RingAllocator:
             ConfigError: the wiring is larger than the window.
         """
         if nbytes > self._nbytes:
-            raise ConfigError(f"{name} needs {nbytes} bytes for its rings, but a group has {self._nbytes}")
+            raise ConfigError(f"rings of {name}: {nbytes} B do not fit {self._nbytes} B; raise defaults.group_KiB")
         gone: list[str] = []
         while (offset := self._gap(nbytes)) is None:
             gone.append(next(iter(self._taken)))
@@ -398,7 +399,7 @@ class PeerPair(NamedTuple):
         """
         if not self.group.window:
             where = NAMES[knobs.buffer_kind]
-            raise ConfigError(f"{self.group.name} has no room for rings in {where}; lower defaults.group_KiB")
+            raise ConfigError(f"{self.group.name} has no window for rings in {where}; lower defaults.group_KiB")
         room = PAIR_BYTES // (self.group.group.size - 1)
         count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
         if not nbytes:

@@ -74,7 +74,7 @@ class ProbePlan(Plan):
                 what = f"there is no such PE; the last SIP, cube and PE are {_name(most)}"
                 raise ConfigError(f"{name} {_name(place)}: {what}")
         if self.src == self.dst:
-            raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another")
+            raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another PE")
         return sorted((self.src, self.dst))
 
     def _neighbour_table(self) -> NeighbourTable:

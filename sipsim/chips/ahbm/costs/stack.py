@@ -64,7 +64,7 @@ class Stack:
         ]
         remedy = f"; {wider[0]} sets stack and ports together" if wider else ""
         given = f"{chosen.origin}: {dotted(PRESET)} = {chosen.value}"
-        return [f"{given}: PEs get {bound.GBps:.0f} of {bound.published_GBps:.0f} GB/s a stack: {bound.text}{remedy}"]
+        return [f"{given}: PEs get {bound.GBps:.0f} of {bound.published_GBps:.0f} GB/s per stack: {bound.text}{remedy}"]
 
 
 def stack_of(resolved: Resolved, knobs: IpcqKnobs) -> Stack | None:
