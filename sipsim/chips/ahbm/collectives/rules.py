@@ -63,12 +63,12 @@ def _check_hidden(
         section, _, key = text.partition(".")
         if section != "defaults" or not hasattr(AlgorithmEntry, key) or not concerns(key):
             continue
-        used = getattr(resolved.ccl.defaults, key)
-        own = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
-        if any(value in (None, used) or path in given for path, value in own.items()):
+        default = getattr(resolved.ccl.defaults, key)
+        in_entries = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
+        if any(value in (None, default) or path in given for path, value in in_entries.items()):
             continue
-        path, value = next(iter(own.items()))
-        others = f", and the other algorithms of the job also set {key}" if len(own) > 1 else ""
+        path, value = next(iter(in_entries.items()))
+        others = f", and the other algorithms of the job also set {key}" if len(in_entries) > 1 else ""
         what = f"has no effect, since {path} = {shown(value)}{others}; set {path} instead"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
 
@@ -88,7 +88,7 @@ def known_neighbour_table(resolved: Resolved) -> None:
 
 
 def world_size_has_places(resolved: Resolved) -> None:
-    """Check that there are as many places as a configured world size has ranks."""
+    """Check that a configured world size is at most the number of places for ranks."""
     name = resolved.ccl.defaults.algorithm
     size, places = effective_world_size(resolved, name), rank_places(resolved, name)
     if size > places:
@@ -121,9 +121,9 @@ def opposites_are_pairs(resolved: Resolved) -> None:
         if a == b:
             raise refused(path, b, "a direction cannot be its own opposite; name another direction")
         for direction, opposite in ((a, b), (b, a)):
-            known = pairs.setdefault(direction, opposite)
-            if known != opposite:
-                what = f"{direction} is already the opposite of {known}; remove one of these two pairs"
+            previous = pairs.setdefault(direction, opposite)
+            if previous != opposite:
+                what = f"{direction} is already the opposite of {previous}; remove one of these two pairs"
                 raise refused(path, b, what)
 
 
@@ -138,7 +138,7 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     Raises:
         Problem: names the keys that make the rings smaller.
     """
-    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
+    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, _space_for_rings(resolved, knobs.buffer_kind)
     if need <= free_bytes:
         return
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
@@ -149,14 +149,14 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     raise refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
 
 
-def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+def _space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
     cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
-    rooms: dict[str, tuple[Path, int]] = {
+    spaces: dict[str, tuple[Path, int]] = {
         "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
         "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
         "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB // cube.pes),
     }
-    return rooms[buffer_kind]
+    return spaces[buffer_kind]
 
 
 def hardware_is_strict(resolved: Resolved) -> None:
@@ -175,7 +175,7 @@ def hardware_is_strict(resolved: Resolved) -> None:
 
 
 def credits_have_a_channel_to_use(resolved: Resolved) -> None:
-    """Check that a virtual channel for credits has virtual channels, and credits that travel over the fabric."""
+    """Check that ``credit_virtual_channel`` has an effect: virtual channels are on, and some credits use the fabric."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.credit_virtual_channel:
         return
@@ -242,7 +242,7 @@ def check_schedule_settings(resolved: Resolved, name: str) -> None:
 
 
 def group_kinds(resolved: Resolved) -> list[str]:
-    """Return the memories that contain rings of groups: those of point-to-point messages and of all schedules.
+    """Return the memories that contain rings of groups: for point-to-point messages and for all schedules.
 
     An entry with rings outside the TCM counts as a schedule if its source defines ``schedule``.
     """

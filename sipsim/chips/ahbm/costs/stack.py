@@ -36,7 +36,7 @@ class Stack:
             self._slowest = slowest(Prices(AhbmSystem(resolved, knobs), knobs).read(place[:3], place.encode(), MIB))
 
     def bound(self, slices: int | None = None) -> StackBound:
-        """Return the rate bound of PEs that stream ``slices`` slices; None stands for all slices of the stack."""
+        """Return the rate bound of PEs that stream ``slices`` slices; if None, all slices of the stack."""
         slices = self._pes if slices is None else slices
         device, channels = self._device, slices * self._params.channels
         # A config may give PEs more channels than a stack has: then the published bandwidth is scaled to their number.
@@ -53,7 +53,7 @@ class Stack:
         return StackBound(published_GBps, GBps, f"{slices} {named}", keys)
 
     def caution(self, chosen: Change) -> list[str]:
-        """Return a list with a warning if the bottleneck is not the device that the user has ``chosen``; else empty."""
+        """Return one warning if the bottleneck is not the device that the user has ``chosen``, else an empty list."""
         bound = self.bound()
         if bound.keys == (dotted(PRESET),):
             return []
