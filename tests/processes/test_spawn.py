@@ -118,13 +118,13 @@ CALL = "def work(rank):\n    pass\n\n\nif MAIN:\n    {}\n"
     ("call", "flags", "says"),
     [
         ("mp.spawn(work, nprocs=4)", (), "nprocs=4, and the system has 2 SIPs"),
-        ("mp.spawn(work, nprocs=2, topology='ring_1d')", (), "topology=...: ahbm-launch has the flags"),
+        ("mp.spawn(work, nprocs=2, topology='ring_1d')", (), "topology=... is refused under ahbm-launch"),
         ("mp.spawn(work, nprocs=2); mp.spawn(work, nprocs=2)", (), "ahbm-launch makes one run"),
         ("mp.spawn(lambda rank: 0, nprocs=2)", (), "a lambda has no module-level name"),
         ("mp.spawn(work, args=({1},), nprocs=2)", (), "args[0] is a set"),
-        ("mp.spawn", (), "calls mp.spawn nowhere"),
+        ("mp.spawn", (), "neither calls mp.spawn nor defines worker"),
         ("mp.spawn(work, nprocs=True)", (), "nprocs=True: must be a whole number"),
-        ("torch.zeros(3); mp.spawn(work, nprocs=2)", (), "torch.zeros: no rank runs here"),
+        ("torch.zeros(3); mp.spawn(work, nprocs=2)", (), "torch.zeros: this process runs no rank"),
     ],
 )
 def test_refused_in_one_line(tmp_path: Path, call: str, flags: tuple[str, ...], says: str) -> None:

@@ -47,7 +47,7 @@ CHANGES = {
     "an exception in wiring": ("return pairwise", "1 / 0\n    return pairwise", "wiring raised ZeroDivisionError"),
     "an exception in suits": ("def schedule", "def suits(task):\n    1 / 0\n\ndef schedule", "suits raised ZeroDivi"),
     "no import": ("COLLECTIVES =", "import nothing_like_it\nCOLLECTIVES =", "cannot be imported: ModuleNotFoundError"),
-    "no wiring": ("def wiring", "def other", "exports no wiring; an algorithm module must"),
+    "no wiring": ("def wiring", "def other", "exports no wiring; define wiring as a function"),
 }
 
 

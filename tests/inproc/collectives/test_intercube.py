@@ -107,7 +107,7 @@ def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says
         (flags("intercube_allreduce", root_cube="auto"), "root_cube = auto: must be null or 3, the cube where"),
         (flags(PIPELINED, latch="in_place"), "set latch to copy or null"),
         ([*flags("intercube_per_pe"), "--n-elem", 7], "give a multiple of 2 elements per cube, not 7"),
-        (flags(HIERARCHICAL, world_size=3), "every cube takes part; leave world_size null"),
+        (flags(HIERARCHICAL, world_size=3), "every cube takes part; set world_size to null"),
     ],
 )  # fmt: skip
 def test_refused(words: list[Any], says: str) -> None:

@@ -280,9 +280,9 @@ def test_a_custom_table_needs_a_neighbors_hook(load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load(GOOD, topology="custom").neighbour_table(system(), 4)
     assert str(caught.value) == (
-        "algorithms.mine.module = mine.py: exports no neighbors, which topology custom asks for (ADR-0023 F4); "
-        "write it, or name a built-in "
-        "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
+        "algorithms.mine.module = mine.py: exports no neighbors, which topology custom requires (ADR-0023 F4); "
+        "define neighbors, or set algorithms.mine.topology "
+        "to a built-in table: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
     )
 
 

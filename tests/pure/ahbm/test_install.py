@@ -104,12 +104,15 @@ TWO = "two senders for one receive ring: "
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({0: {"E": 2}, 1: {"E": 2}, 2: {}}, f"{TWO}rank 0 E and rank 1 E both lead to rank 2 W; give each a direction"),
+        ({0: {"E": 2}, 1: {"E": 2}, 2: {}}, f"{TWO}rank 0 E and rank 1 E both lead to rank 2 W; give each sender"),
         (
             {0: {"a": 1, "b": 1}, 1: {"c": 0}},
-            f"{TWO}rank 0 a and rank 0 b both lead to rank 1 c; give each a direction",
+            f"{TWO}rank 0 a and rank 0 b both lead to rank 1 c; give each sender",
         ),
-        ({0: {"E": 1}, 1: {}, 2: {"W": 0}}, "I3: rank 0 sends E to rank 1, but receives there from rank 2; make neigh"),
+        (
+            {0: {"E": 1}, 1: {}, 2: {"W": 0}},
+            "I3: rank 0 sends to rank 1 in direction E, but receives in this direction",
+        ),
         ({0: {"E": 2}, 1: {}}, "rank 0, direction E: there is no rank 2; ranks are 0 to 1"),
         ({0: {"E": -1}, 1: {}}, "rank 0, direction E: there is no rank -1; ranks are 0 to 1"),
     ],
@@ -247,7 +250,7 @@ def test_rings_that_do_not_fit(kind: str, room: int, slots: int) -> None:
     key = {"tcm": "tcm_layout.ipcq_MiB", "sram": "cube.sram_MiB", "hbm": "cube.hbm_MiB_per_pe"}[kind]
     assert str(caught.value) == (
         f"defaults.n_slots = {slots}: 2 rings of {slots} slots of 16385 B take {2 * slots * 16385} B, more than the "
-        f"{room} B that a PE has of {key}; lower defaults.n_slots or defaults.slot_size (rank 0 receives in E, W)"
+        f"{room} B per PE from {key}; lower defaults.n_slots or defaults.slot_size (rank 0 receives in E, W)"
     )
 
 
@@ -275,7 +278,7 @@ def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
         install(system, knobs, places, ninth)
     assert str(caught.value) == (
         "hw_strict: rank 0 has 9 directions (W, d1, d2, d3, d4, d5, d6, d7, d8), and a PE has registers for 8 "
-        "(ADR-0023 D17); use fewer, or set hw_strict to false"
+        "(ADR-0023 D17); use fewer directions, or set hw_strict to false"
     )
 
 
@@ -296,7 +299,7 @@ def moved(entry: IpcqInitEntry, kind: str) -> IpcqInitEntry:
     return entry._replace(my_rx_base_pa=PhysAddr.decode(entry.my_rx_base_pa)._replace(space=kind).encode())
 
 
-NO_RING = "I3: .* sends to .*, where no ring faces it"
+NO_RING = "I3: .* sends to .*, which has no ring for this sender"
 VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "another PE's ring": (BOTH_WAYS, lambda e, plan: to_ring(e, plan[PePlace(0, 0, 2)][1].my_rx_base_pa), NO_RING),
     "the wrong ring of the PE": (
@@ -309,12 +312,12 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "more slots": (
         BOTH_WAYS,
         lambda e, plan: peer_changed(e, n_slots=16),
-        "I3: .* assumes another size of ring W of .*",
+        "I3: .* assumes a wrong size of ring W of .*",
     ),
     "two senders": (
         {0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}},
         lambda e, plan: to_ring(e, plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
-        "I3: .* and W of .* write to one ring",
+        "I3: .* and W of .* write to the same ring",
     ),
     "no sender": (
         EASTWARD,
@@ -324,9 +327,9 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "a peer's ring elsewhere": (
         BOTH_WAYS,
         lambda e, plan: peer_changed(e, buffer_kind="hbm"),
-        "I4: .* ring in hbm, and",
+        "I4: .* ring in hbm, but",
     ),
-    "a ring elsewhere": (EASTWARD, lambda e, plan: moved(e, "sram"), "I4: .* ring in sram, and its group's are in tcm"),
+    "a ring elsewhere": (EASTWARD, lambda e, plan: moved(e, "sram"), "I4: .* ring in sram, but .* must be in tcm"),
 }
 
 
@@ -340,12 +343,12 @@ def test_ends_that_do_not_agree(what: str) -> None:
     entries[0] = change(entries[0], plan)
     with pytest.raises(ConfigError, match=f"^{message}") as refused:
         check_endpoints(plan, "tcm")
-    assert "E of (0, 0, 0)" in str(refused.value)
+    assert "E of PE (0, 0, 0)" in str(refused.value)
 
 
 def test_a_group_in_another_memory() -> None:
     """I4 compares with the configured memory, not only the rings with each other."""
-    with pytest.raises(ConfigError, match=r"I4: E of .* has a ring in tcm, and its group's are in sram"):
+    with pytest.raises(ConfigError, match=r"I4: E of .* has a ring in tcm, but the rings of its group must be in sram"):
         check_endpoints(installed(EASTWARD), "sram")
 
 
@@ -358,7 +361,7 @@ def test_the_plan_checks_what_it_installs(monkeypatch: pytest.MonkeyPatch) -> No
         return plan
 
     monkeypatch.setattr(sipsim.chips.ahbm.plan, "install", mixed)
-    with pytest.raises(ConfigError, match=r"^I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm$"):
+    with pytest.raises(ConfigError, match=r"^I4: E of PE \(0, 0, 0\) has a ring in hbm, but .* must be in tcm$"):
         Plan(config({}))
 
 
@@ -380,14 +383,14 @@ def test_rings_that_overlap(bases: tuple[int, ...], overlap: bool) -> None:
     if not overlap:
         check_rings_disjoint(plan)
         return
-    with pytest.raises(ConfigError, match=r"^I3.1: receive ring E of \(0, 0, \d\) overlaps ring E of \(0, 0, \d\)$"):
+    with pytest.raises(ConfigError, match=r"^I3.1: .* E of PE \(0, 0, \d\) overlaps ring E of PE \(0, 0, \d\)$"):
         check_rings_disjoint(plan)
 
 
 def test_a_short_ring_within_a_long_one() -> None:
     """The overlap is not between neighbours in the order of ring ends."""
     plan = {PePlace(0, 0, 0): [ring_at(0, n_slots=100), ring_at(640, direction="W")]}
-    with pytest.raises(ConfigError, match=r"receive ring E of \(0, 0, 0\) overlaps ring W of \(0, 0, 0\)"):
+    with pytest.raises(ConfigError, match=r"receive ring E of PE \(0, 0, 0\) overlaps ring W of PE \(0, 0, 0\)"):
         check_rings_disjoint(plan)
 
 

@@ -131,5 +131,5 @@ def test_units(n_elem: int, slot: int, owners: int, wanted: tuple[int, int, int]
 
 
 def test_a_slot_holds_an_element() -> None:
-    with pytest.raises(ValueError, match="slots of 2 B hold no element of 4 B"):
+    with pytest.raises(ValueError, match="a slot of 2 B holds no element of 4 B"):
         unit_lengths(8, ITEM, 2, 1)

@@ -125,7 +125,7 @@ def test_a_channel_for_credits_that_none_takes() -> None:
     with pytest.raises(ConfigError, match=r"--set defaults\.credit_virtual_channel=true: .* has no effect with"):
         check_overrides_of_job(at_load, sets(channel), [ALLREDUCE])
     fast = sets(*(f"algorithms.{name}.credit_return_mode=fast_path" for name in OWN_MODE))
-    with pytest.raises(ConfigError, match="has no effect with credit_return_mode fast_path, whose credits have a wire"):
+    with pytest.raises(ConfigError, match="has no effect with credit_return_mode fast_path, whose credits have a dedi"):
         load(overrides=[*sets(channel), *fast])
 
 
@@ -219,8 +219,8 @@ HIDDEN = "defaults.credit_return_mode=fabric"
         (
             ["ring", "direct"],
             [],
-            f"--set {HIDDEN}: has no effect, since algorithms.ring.credit_return_mode = 'piggyback' and all others "
-            "that run have their own; set algorithms.ring.credit_return_mode instead",
+            f"--set {HIDDEN}: has no effect, since algorithms.ring.credit_return_mode = 'piggyback', and the other "
+            "algorithms of the job also set credit_return_mode; set algorithms.ring.credit_return_mode instead",
         ),
         (["ring", ALLREDUCE], [], None),
         (["ring", "direct"], ["algorithms.direct.credit_return_mode=fabric"], None),
@@ -263,7 +263,8 @@ def test_a_schedule_has_no_setting_of_a_pe(tmp_path: Path, source: str, is_refus
         load(ccl=path)
     except ConfigError as error:
         told = str(error)
-    what = "algorithms.mine.hw_strict = true: a PE has it for the queue pairs of all algorithms; set defaults.hw_strict"
+    setting = "algorithms.mine.hw_strict = true: hw_strict applies to the queue pairs of all algorithms"
+    what = f"{setting}; set defaults.hw_strict instead"
     assert told.endswith(f"ccl.yaml: {what}") if is_refused else told == ""
 
 

@@ -58,16 +58,16 @@ class Algorithm:
         self._module = module
         self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
         is_schedule = self.schedule is not None
-        has_own = not is_schedule or any(hasattr(module, name) for name in ("kernel", "kernel_args"))
-        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", has_own) or kernel
+        has_kernel = not is_schedule or any(hasattr(module, name) for name in ("kernel", "kernel_args"))
+        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", has_kernel) or kernel
         self._kernel_args: Callable[..., tuple[Any, ...]] = (
-            self._hook("kernel_args", callable, "a function", has_own) or kernel_args
+            self._hook("kernel_args", callable, "a function", has_kernel) or kernel_args
         )
         self._topologies: dict[str, int] | None = self._hook(
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
-        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two names of DPPolicy", needed=False)
+        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two layouts of DPPolicy", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
         self._root_cube: Callable[[AhbmSystem], int | None] | None = self._hook(
             "root_cube", callable, "a function", needed=False
@@ -110,8 +110,7 @@ class Algorithm:
         return (formula and formula(task)) or Fraction(0)
 
     def check_task(self, task: Any) -> str:
-        """Make the wiring and the schedule of a task, check for all ranks that the schedule can run and computes the
-        collective's results, and return the first 8 hex digits of a hash of wiring and schedule.
+        """Check a task's wiring, schedule and their results for all ranks; return 8 hex digits of a hash of the two.
 
         Raises:
             ConfigError: names the module and the error: rank and round, or the place where an exception was raised.
@@ -192,17 +191,18 @@ class Algorithm:
         return args if kind is None else (*args, sip, kind, *system.shape)
 
     def check_takes(self, args: tuple[Any, ...], first: tuple[str, ...] = ("the tensor's address",)) -> None:
-        """Check that the kernel takes the values of :meth:`kernel_args`. ``first``: names of the arguments before them.
+        """Check that the kernel accepts arguments ``first`` (names), ``args`` (:meth:`kernel_args`) and ``tl``.
 
         Raises:
             ConfigError: shows the kernel's signature and the arguments that it gets.
         """
         refusal = reason_not_callable(self.kernel, len(first) + len(args) + 1)
         if refusal:
-            own, grid = f"{len(args)} of kernel_args", ""
+            values, grid = f"{len(args)} of kernel_args", ""
             if self._topologies is not None:
-                own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
-            raise ConfigError(f"{self._where}: {refusal}: {', '.join(first)}, {own}{grid}, and tl")
+                values = f"{len(args) - 4} of kernel_args"
+                grid = ", rank, topology code, width and height of the SIP grid"
+            raise ConfigError(f"{self._where}: {refusal}: {', '.join(first)}, {values}{grid}, and tl")
 
     def _call(self, name: str, hook: Callable[[], Any]) -> Any:
         try:
@@ -227,8 +227,8 @@ class Algorithm:
         if table.self_wired and self._neighbors is None and table.default is None:
             built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
             raise ConfigError(
-                f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
-                f"write it, or name a built-in table as algorithms.{self.name}.topology: {built_in}"
+                f"{self._where}: exports no neighbors, which topology {self.entry.topology} requires (ADR-0023 F4); "
+                f"define neighbors, or set algorithms.{self.name}.topology to a built-in table: {built_in}"
             )
         return {
             rank: self._neighbours(rank, world_size, table.build(rank, world_size), system)
@@ -275,7 +275,7 @@ class Algorithm:
         if not needed and getattr(self._module, name, None) is None:
             return None
         if not hasattr(self._module, name):
-            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0023 D11)")
+            raise ConfigError(f"{self._where}: exports no {name}; define {name} as {what} (ADR-0023 D11)")
         hook = getattr(self._module, name)
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
@@ -291,8 +291,8 @@ def is_own(module: str) -> bool:
 
 def source_hash(module: str) -> str:
     """Return the hash of an entry's module source without running the module; empty if no source file is found."""
-    found = _source_of(module)
-    return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+    file = _source_of(module)
+    return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _source_of(module: str) -> Path | None:
@@ -337,7 +337,7 @@ def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int
         return f"leads to {peer!r}, which is not a rank; ranks are 0 to {world_size - 1}"
     if not 0 <= peer < world_size:
         return f"leads to rank {peer}, which does not exist; ranks are 0 to {world_size - 1}"
-    return "leads back to the rank itself; leave it out" if peer == rank else ""
+    return "leads back to the rank itself; remove this direction" if peer == rank else ""
 
 
 def _on_path(file: str) -> Path:
@@ -376,7 +376,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
     """Call a hook, with ``extra`` as last argument if the hook takes one more positional parameter."""
-    takes = [
+    parameters = [
         p for p in inspect.signature(hook).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
-    return hook(*args, extra) if len(takes) > len(args) else hook(*args)
+    return hook(*args, extra) if len(parameters) > len(args) else hook(*args)

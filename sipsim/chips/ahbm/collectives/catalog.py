@@ -95,8 +95,8 @@ class Catalog:
         return found
 
     def able(self, task: Task) -> list[Algorithm]:
-        """Return the schedules that run a task."""
-        return [algorithm for algorithm, why in self.refusals(task) if not why]
+        """Return the schedules that can run a task."""
+        return [algorithm for algorithm, refusal in self.refusals(task) if not refusal]
 
     def why_not(self, algorithm: Algorithm, task: Task) -> str:
         """Return a short reason why a schedule cannot run a task; empty if it can.
@@ -106,15 +106,15 @@ class Catalog:
         Raises:
             ConfigError: the schedule failed its check.
         """
-        why = algorithm.why_not(task)
-        if not why and algorithm.is_users:
+        refusal = algorithm.why_not(task)
+        if not refusal and algorithm.is_users:
             self._check(algorithm, task)
-        if why or algorithm.wiring is None or not effective_ipcq(self._resolved, algorithm.name).hw_strict:
-            return why
+        if refusal or algorithm.wiring is None or not effective_ipcq(self._resolved, algorithm.name).hw_strict:
+            return refusal
         directions = most_directions(algorithm.wiring(task.group))
         if directions <= MAX_DIRECTIONS:
             return ""
-        return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
+        return f"a rank has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
 
     def made_of(self, algorithm: Algorithm, task: Task) -> str:
         """Return the hash of a user's wiring and schedule, which must be equal on all ranks; "" for built-in schedules.
@@ -135,10 +135,10 @@ class Catalog:
             if len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
             self._checked[key] = checked
-        wrong, made_of = self._checked[key]
-        if wrong:
-            raise ConfigError(wrong)
-        return made_of
+        error_message, digest = self._checked[key]
+        if error_message:
+            raise ConfigError(error_message)
+        return digest
 
 
 CACHE_SIZE = 1024
@@ -170,11 +170,11 @@ def cheapest(catalog: Catalog, made: PlannedCall) -> Algorithm | None:
     bounds = [(0, number, 0) for number in range(len(able))]
     times_ps: list[tuple[int, int]] = []
     while bounds and (not times_ps or bounds[0][0] <= min(times_ps)[0]):
-        bound_ps, number, known = heappop(bounds)
-        if known == len(BOUNDS):
+        bound_ps, number, n_bounds = heappop(bounds)
+        if n_bounds == len(BOUNDS):
             times_ps.append((costs[number].estimate().time_ps, number))
         else:
-            heappush(bounds, (max(bound_ps, BOUNDS[known](costs[number])), number, known + 1))
+            heappush(bounds, (max(bound_ps, BOUNDS[n_bounds](costs[number])), number, n_bounds + 1))
     best = able[min(times_ps)[1]] if times_ps else None
     while len(catalog.chosen) >= CACHE_SIZE:
         del catalog.chosen[next(iter(catalog.chosen))]
@@ -217,8 +217,8 @@ AUTO, ALL = "auto", "all"
 
 
 def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: str = "") -> Algorithm:
-    """Return the algorithm for a task: the algorithm that the call has ``named``. If ``named`` is empty: ``configured``
-    if it runs this collective, otherwise the cheapest, as for ``auto``.
+    """Return the algorithm for a task: the algorithm ``named`` by the call. If ``named`` is empty: ``configured`` if
+    this algorithm runs the collective, otherwise the cheapest algorithm, as for ``auto``.
 
     Raises:
         ValueError: the named algorithm cannot run the task (the message lists able algorithms), or no algorithm can.
@@ -230,21 +230,23 @@ def select(catalog: Catalog, made: PlannedCall, configured: Algorithm, named: st
         named = configured.name
     if named not in ("", AUTO):
         algorithm = catalog.get(named, collective)
-        why = catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
-        if why:
+        refusal = (
+            catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
+        )
+        if refusal:
             able = ", ".join(each.name for each in catalog.able(task)) or "none"
-            raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
+            raise ValueError(f"algorithm {named} cannot run this {collective}: {refusal}; algorithms that can: {able}")
         return algorithm
     chosen = cheapest(catalog, made)
     if chosen is None:
-        raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
+        raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group; add an algorithm that does")
     return chosen
 
 
 def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the names of algorithms that run all tasks (of one collective), and (name, reason) of all others."""
-    refusals = [(algorithm.name, why) for algorithm, why in catalog.refusals(*tasks)]
-    return [name for name, why in refusals if not why], [each for each in refusals if each[1]]
+    refusals = [(algorithm.name, refusal) for algorithm, refusal in catalog.refusals(*tasks)]
+    return [name for name, refusal in refusals if not refusal], [each for each in refusals if each[1]]
 
 
 Groups = tuple[tuple[int, ...], ...]
@@ -276,7 +278,7 @@ def _columns(system: SipNetwork) -> Groups:
 def _halves(system: SipNetwork) -> Groups:
     half, odd = divmod(system.n_sips, 2)
     if odd:
-        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; give the ranks of a group")
+        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; list the ranks of a group")
     return tuple(range(half)), tuple(range(half, system.n_sips))
 
 
@@ -286,7 +288,7 @@ SUBSETS: dict[str, Callable[[SipNetwork], Groups]] = {"rows": _rows, "columns": 
 def _grid(what: str, system: SipNetwork) -> tuple[int, int]:
     if TOPOLOGIES.get(system.topology).dimensions == 1:
         hint = "name ranks, such as 0,1, or halves"
-        raise ConfigError(f"--group {what}: SIPs of topology {system.topology} stand in no grid; {hint}")
+        raise ConfigError(f"--group {what}: SIPs of topology {system.topology} form no grid; {hint}")
     return system.shape
 
 
@@ -299,5 +301,5 @@ def _ranks(text: str, n_sips: int) -> tuple[int, ...]:
         if rank >= n_sips:
             raise ConfigError(f"--group {text}: there is no SIP {rank}; ranks are 0 to {n_sips - 1}")
     if len(set(ranks)) < len(ranks):
-        raise ConfigError(f"--group {text}: a rank is named twice; name each once")
+        raise ConfigError(f"--group {text}: a rank is named twice; name each rank once")
     return ranks

@@ -100,7 +100,7 @@ def _message_ps(prices: Prices, kind: str, ends: Ends, nbytes: int) -> tuple[Ps,
 
 
 def _credit_ps(prices: Prices, knobs: IpcqKnobs, ends: Ends) -> Ps:
-    """Return how long a receive waits for its credit. Links are symmetric: the message's route prices the credit."""
+    """Return the time in ps for which a receive waits for its credit. Links are symmetric: use the message's route."""
     src, direction, dst = ends
     port = prices.system.port_towards(src[0], dst[0], direction)
     mode = credit_mode_of(knobs.credit_return_mode, prices.system.is_die_to_die(src[0], dst[0], port))
@@ -115,7 +115,7 @@ def _head_and_bytes_ps(price: Price) -> tuple[Ps, Ps]:
 
 
 def _link_ps(system: AhbmSystem, wire_format: WireFormat, port: Port, nbytes: int) -> Ps:
-    """Return how long a message occupies the link behind a port."""
+    """Return the time in ps for which a message occupies the link behind a port."""
     return system.link_of(*port).drain_ps(wire_format.message_bytes(nbytes))
 
 
@@ -161,17 +161,17 @@ def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int
     if n_workers < n_flows:
         shares = [tuple(range(worker, n_flows, n_workers)) for worker in range(n_workers)]
         return [
-            Thread((places[worker],), own, tuple(weights[flow] for flow in own), whole)
-            for worker, own in enumerate(shares)
+            Thread((places[worker],), flows, tuple(weights[flow] for flow in flows), whole)
+            for worker, flows in enumerate(shares)
         ]
-    found = []
+    threads = []
     for flow, weight in enumerate(weights):
-        own = [places[position * n_flows + flow] for position in range(per_flow)]
+        of_flow = [places[position * n_flows + flow] for position in range(per_flow)]
         parts = min(most_per_flow, per_flow)
         for part in range(parts):
-            some = own[part * per_flow // parts : (part + 1) * per_flow // parts]
-            found.append(Thread(tuple(some), (flow,), (weight,), whole))
-    return found
+            of_part = of_flow[part * per_flow // parts : (part + 1) * per_flow // parts]
+            threads.append(Thread(tuple(of_part), (flow,), (weight,), whole))
+    return threads
 
 
 def passes_through(task: Task, thread: Thread) -> int:
@@ -257,7 +257,7 @@ def _moves_of_flow(
 MOST_MOVES = 6000
 """Limit of the moves of all threads; the number of threads is reduced to meet it."""
 MOST_THREADS = 4
-"""Maximum of threads per flow: several, since one waits for a message while others keep a link busy."""
+"""Maximum number of threads per flow: while one thread waits for a message, the others keep a link busy."""
 
 
 class Links(NamedTuple):
@@ -369,8 +369,8 @@ class Workload:
         """The threads of every rank."""
         ranks, times = ((0,), self.task.size) if self._is_alike else (range(self.task.size), 1)
         n_steps = sum(len(flow.steps_of(rank)) for flow in self.schedule for rank in ranks) * times
-        most = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
-        return threads_of(self.schedule, self.made.places, most)
+        limit = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
+        return threads_of(self.schedule, self.made.places, limit)
 
     @cached_property
     def passes(self) -> int:
@@ -445,8 +445,8 @@ class Workload:
                 n_places = len(self.threads[thread].places)
                 for edge, takes_ps, used in self._edges_of(thread, port[1], far.port, nbytes):
                     loads[edge] += nbytes_of * takes_ps // n_places * used
-            most = max(loads.values(), default=0)
-            self._factors[port] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
+            busiest = max(loads.values(), default=0)
+            self._factors[port] = max(busiest / (total * link_ps), 1.0) if total and link_ps else 1.0
         return self._factors[port]
 
     def _edges_of(self, thread: int, port: str, far_port: str, nbytes: int) -> list[tuple[int, Ps, int]]:
@@ -560,12 +560,12 @@ class Cost:
         """Return the estimate."""
         if self._work.task.size == 1:
             return Estimate(0, 0, 0)
-        found = self._simulated(1)
+        estimate = self._simulated(1)
         if self._work.passes > 1:
             twice, more = self._simulated(2), self._work.passes - 1
-            time_ps = found.time_ps + more * (twice.time_ps - found.time_ps)
-            found = Estimate(time_ps, found.in_a_row, self._work.passes * found.link_ps)
-        return found
+            time_ps = estimate.time_ps + more * (twice.time_ps - estimate.time_ps)
+            estimate = Estimate(time_ps, estimate.in_a_row, self._work.passes * estimate.link_ps)
+        return estimate
 
     def _simulated(self, passes: int) -> Estimate:
         """Simulate all moves of ``passes`` passes over the data and return the estimate."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 TOPO_NAME_TO_KIND = {"ring_1d": 0, "torus_2d": 1, "mesh_2d_no_wrap": 2, "custom": 3}
 PE, X, Y, SIP_X, SIP_Y = range(5)
-"""The numbers of the axes."""
+"""Numbers of the axes, in the order of ``Grid.axes``."""
 AHEAD = Ahead(sends=3, receives=16, loads=8)
 """More lookahead than other schedules, since many units are in flight, each in another phase: rows of 256 KiB per PE on
 4 SIPs of 2x2 cubes take 5.4 us, but 5.9 us with the defaults of :class:`Ahead`. Loads fill half of PE_DMA's queue, so
@@ -275,8 +275,8 @@ class Trees(NamedTuple):
         if worker >= task.workers:
             return Program([])
         tile, sends = max(self.slot_bytes // itemsize, 1), AHEAD.within(self.n_slots).sends
-        made = worker_program(task, schedule, member, worker, task.workers, Shards(0, 0), tile, sends)
-        return Program(made, AHEAD)
+        instructions = worker_program(task, schedule, member, worker, task.workers, Shards(0, 0), tile, sends)
+        return Program(instructions, AHEAD)
 
     def combined(self, rows: Array, lane: int) -> Array:
         """Return the result row, equal on all members. ``rows``: shape (members, elements of a lane or of all)."""
@@ -294,8 +294,8 @@ def _schedule(trees: Trees, n_elem: int, itemsize: int, lane: int) -> Schedule:
     lengths = unit_lengths(n_elem, itemsize, trees.slot_bytes, max(n_owners, grid.sip_owners))
     axes, found = grid.axes, []
     for number, length in enumerate(lengths):
-        index, own = divmod(number, sharing)
-        owners = trees.owners_of(lane + own, index)
+        index, worker = divmod(number, sharing)
+        owners = trees.owners_of(lane + worker, index)
         found.append(Flow(length, 1, partial(steps_of, axes, owners, index), ahead=AHEAD))
     return found
 
@@ -311,10 +311,10 @@ def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> li
     Raises:
         ValueError: a slot is smaller than an element.
     """
-    most = slot_bytes // itemsize
-    if most < 1:
-        raise ValueError(f"slots of {slot_bytes} B hold no element of {itemsize} B")
-    count = max(-(-n_elem // most), min(owners, n_elem * itemsize // LEAST_BYTES), 1)
+    per_slot = slot_bytes // itemsize
+    if per_slot < 1:
+        raise ValueError(f"a slot of {slot_bytes} B holds no element of {itemsize} B; raise slot_size")
+    count = max(-(-n_elem // per_slot), min(owners, n_elem * itemsize // LEAST_BYTES), 1)
     whole = -(-count // owners) * owners
     if owners < count and whole <= n_elem:
         count = whole
@@ -341,7 +341,7 @@ class TreeHooks(NamedTuple):
         name = system.resolved.ccl.defaults.algorithm
         knobs = effective_ipcq(system.resolved, name)
         if knobs.latch == IN_PLACE:
-            raise ConfigError(f"algorithm {name} posts receives in advance; set latch to copy or null")
+            raise ConfigError(f"algorithm {name} posts receives early and could deadlock; set latch to copy or null")
         grid, lanes = self.members(system)
         root = root_of(system, name, n_elem)
         return Trees(grid, self.rows, self.rotates, lanes, root, knobs.slot_size, knobs.n_slots), n_elem

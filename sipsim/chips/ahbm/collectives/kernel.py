@@ -29,7 +29,7 @@ def kernel_args(world_size: int, n_elem: int) -> tuple[()]:
 
 
 def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, Program], tl: "TL") -> None:
-    """Run this PE's program of ``programs``, whose keys are (cube, PE), if it has one.
+    """Run this PE's program, if ``programs`` has one. The keys of ``programs`` are (cube, PE).
 
     ``op`` combines values; ``avg`` adds them and divides final values by ``ranks``.
     """
@@ -68,22 +68,22 @@ class _Loads:
         self._source = source
         self._ahead = ahead
         self._tl = tl
-        self._left = deque(_ranges(program))
-        self._coming: deque[Future] = deque()
+        self._remaining = deque(_ranges(program))
+        self._in_flight: deque[Future] = deque()
         self._joint: dict[int, TensorHandle] = {}
 
     def issue(self) -> None:
         """Issue loads up to the limit."""
-        while self._left and len(self._coming) < self._ahead:
-            first, count = self._left.popleft()
-            self._coming.append(self._tl.load_async(_at(self._source, first), count))
+        while self._remaining and len(self._in_flight) < self._ahead:
+            first, count = self._remaining.popleft()
+            self._in_flight.append(self._tl.load_async(_at(self._source, first), count))
 
     def value(self, instruction: Instruction) -> TensorHandle:
         """Wait for the value that an instruction loads from the source."""
         joint = instruction.load_with
         if joint is None:
-            return self._tl.wait(self._coming.popleft())
-        whole = self._tl.wait(self._coming.popleft()) if joint.is_first else self._joint.pop(joint.at)
+            return self._tl.wait(self._in_flight.popleft())
+        whole = self._tl.wait(self._in_flight.popleft()) if joint.is_first else self._joint.pop(joint.at)
         if not joint.is_last:
             self._joint[joint.at] = whole
         start = instruction.load_at - joint.at
@@ -98,22 +98,22 @@ class _Receives:
         self._dtype = source.dtype
         self._small = SMALL_BYTES // source.dtype.itemsize
         self._tl = tl
-        self._left = deque(instruction for instruction in program if instruction.recv)
+        self._remaining = deque(instruction for instruction in program if instruction.recv)
         self._posted: deque[Future] = deque()
 
     def issue(self) -> None:
         """Post receives up to the limit."""
-        while self._left and len(self._posted) < self._ahead:
+        while self._remaining and len(self._posted) < self._ahead:
             self._post()
 
     def message(self) -> TensorHandle:
-        """Wait for the next message and return it. Small receives are posted meanwhile, to save time at the end."""
-        while self._left and self._left[0].length <= self._small and not self._posted[0].is_completed():
+        """Wait for the next message and return its value. Post small receives meanwhile, which saves time later."""
+        while self._remaining and self._remaining[0].length <= self._small and not self._posted[0].is_completed():
             self._post()
         return self._tl.wait(self._posted.popleft())
 
     def _post(self) -> None:
-        receive = self._left.popleft()
+        receive = self._remaining.popleft()
         self._posted.append(self._tl.recv_async(receive.recv, receive.length, self._dtype))
 
 

@@ -104,12 +104,12 @@ def worker_programs(
     tile = max(slot_bytes // task.itemsize, 1)
     schedule = algorithm.schedule(task)
     ahead = ahead_of(schedule).within(n_slots)
-    made = programs(task, schedule, rank, len(planned.places), planned.shards, tile, ahead.sends)
+    instructions = programs(task, schedule, rank, len(planned.places), planned.shards, tile, ahead.sends)
 
     @cache
     def links_to(direction: str) -> int:
         return sum(1 for _ in route(group, rank, wiring[rank, direction][0], direction))
 
-    ordered = (farthest_first(program, n_slots, links_to) for program in made)
-    found = (Program(coalesced(program, planned.spans, task.itemsize), ahead) for program in ordered)
-    return dict(zip(planned.places, found, strict=True))
+    ordered = (farthest_first(program, n_slots, links_to) for program in instructions)
+    coalesced_programs = (Program(coalesced(program, planned.spans, task.itemsize), ahead) for program in ordered)
+    return dict(zip(planned.places, coalesced_programs, strict=True))

@@ -164,7 +164,7 @@ def intercube_multisip(rank: int, world_size: int, neighbor_map: NeighbourMap, s
     resolved = system.resolved.ccl
     per = resolved.algorithms[resolved.defaults.algorithm].rank_per
     if per not in (None, "cube") or world_size != system.n_sips * system.n_cubes:
-        raise ValueError("every cube takes part; leave rank_per and world_size null")
+        raise ValueError("every cube takes part; set rank_per and world_size to null")
     sip, cube = divmod(rank, system.n_cubes)
     width, height = system.cube_mesh
     x, y = cube % width, cube // width

@@ -25,20 +25,20 @@ Position = tuple[int, int, int]
 """(pass, round, tile of the round) of an instruction in its flow."""
 Key = tuple[int, ...]
 """Key of a value that a worker holds: (flow if there are several, block, start, stop)."""
-ROOM_DIVISOR = 7
+PART_DIVISOR = 7
 """A worker's part of the data may fill 1/7 of its kernel's TCM room: the worker may hold several copies of a part per
 flow, and the tiles that it loads and receives."""
 
 
 class Shards(NamedTuple):
-    """Number of elements of each PE's shard of source and of result, 0 without the tensor. No access crosses shards."""
+    """Elements per PE's shard of source and of result; 0 if the rank lacks the tensor. No access crosses shards."""
 
     source: int
     result: int
 
 
 class CoalescedAccess(NamedTuple):
-    """One command that accesses several tiles: ``length`` elements from ``at`` on.
+    """One command that accesses several tiles: ``length`` elements from element ``at`` on.
 
     A load is issued with the first of the tiles' instructions, a store with the last.
     """
@@ -126,10 +126,10 @@ def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list
 
 def passes_of(task: Task, width: int, whole: int, flows: int) -> int:
     """Return the number of passes that a worker of ``flows`` flows needs for the share ``width / whole`` of all data.
-    The worker must be able to hold its part of each pass in the TCM.
+    The TCM must hold the worker's part of each pass.
     """
     nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * width // whole
-    return max(-(-nbytes * ROOM_DIVISOR * flows // task.room_bytes), 1)
+    return max(-(-nbytes * PART_DIVISOR * flows // task.room_bytes), 1)
 
 
 def _passes(task: Task, part: Share, flows: int) -> list[Share]:
@@ -161,9 +161,9 @@ def _program(
     flow, parts = share
     steps = flow.steps_of(rank)
     for number, part in enumerate(parts):
-        own = _Translator(task, rank, flow.pieces, part, shards, tile)
-        for (turn, place), instruction in own.instructions(steps):
-            yield (number, turn, place), instruction
+        translator = _Translator(task, rank, flow.pieces, part, shards, tile)
+        for (step_round, index), instruction in translator.instructions(steps):
+            yield (number, step_round, index), instruction
 
 
 class _Move(NamedTuple):
@@ -246,8 +246,8 @@ class _Translator:
         return self._needs(block) and task.collective.holds(block // self._pieces, self._rank, task.size, task.root)
 
     def _is_to_copy(self, key: Message) -> bool:
-        is_there = self._task.in_place and self._at(key, "source") == self._at(key, "result")
-        return self._is_own(key[0]) and not is_there
+        is_in_result = self._task.in_place and self._at(key, "source") == self._at(key, "result")
+        return self._is_own(key[0]) and not is_in_result
 
     def _needs(self, block: int) -> bool:
         task = self._task
@@ -299,18 +299,18 @@ def hoisted_sends(
     receiver that waits to receive has received all these messages; a receiver that waits to send, all but ``ahead``. If
     the step is a receive, the sender waits at no lesser position, and its send may only have been moved to the front.
     """
-    found: list[T] = []
+    hoisted: list[T] = []
     for step in steps:
-        place, passed = len(found), Counter[str]()
+        position, passed = len(hoisted), Counter[str]()
         if ahead and sends(step):
-            while place and not sends(found[place - 1]) and not needs(step, found[place - 1]):
-                direction, messages = received(found[place - 1])
+            while position and not sends(hoisted[position - 1]) and not needs(step, hoisted[position - 1]):
+                direction, messages = received(hoisted[position - 1])
                 passed[direction] += messages
                 if passed[direction] > ahead:
                     break
-                place -= 1
-        found.insert(place, step)
-    return found
+                position -= 1
+        hoisted.insert(position, step)
+    return hoisted
 
 
 def farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
@@ -354,7 +354,7 @@ def coalesced(program: list[Instruction], spans: Shards, itemsize: int) -> list[
     ``COALESCED_BYTES`` before the first is used, and one command stores tiles when the last is final. Elements in gaps
     between loaded tiles are loaded and dropped. Messages stay single tiles.
 
-    ``spans``: number of contiguous elements of source and of result in one memory; 0 if all, or without the tensor.
+    ``spans``: contiguous elements of source and of result in one memory; 0 if all are, or the rank lacks the tensor.
 
     A value that is stored unchanged after its load is loaded separately: a coalesced store takes values that are
     neighbours in the result, but a coalesced load yields neighbours in the source.
@@ -367,19 +367,19 @@ def coalesced(program: list[Instruction], spans: Shards, itemsize: int) -> list[
     stores = [
         _Access(each.store_at, each.length, number) for number, each in enumerate(program) if each.store_at != NOWHERE
     ]
-    most = COALESCED_BYTES // itemsize
-    found = list(program)
-    for pieces in _groups(loads, spans.source, most, lambda gap: True):
+    limit = COALESCED_BYTES // itemsize
+    instructions = list(program)
+    for pieces in _groups(loads, spans.source, limit, lambda gap: True):
         for number, joint in _coalesced_accesses(pieces):
-            found[number] = found[number]._replace(load_with=joint)
-    for pieces in _groups(stores, spans.result, most, lambda gap: gap == 0):
+            instructions[number] = instructions[number]._replace(load_with=joint)
+    for pieces in _groups(stores, spans.result, limit, lambda gap: gap == 0):
         for number, joint in _coalesced_accesses(pieces):
-            found[number] = found[number]._replace(store_with=joint)
-    return found
+            instructions[number] = instructions[number]._replace(store_with=joint)
+    return instructions
 
 
-def _groups(pieces: list[_Access], span: int, most: int, may_pass: Callable[[int], bool]) -> Iterable[list[_Access]]:
-    """Yield groups of two or more accesses within ``most`` elements of one span, sorted by address.
+def _groups(pieces: list[_Access], span: int, limit: int, may_pass: Callable[[int], bool]) -> Iterable[list[_Access]]:
+    """Yield groups of two or more accesses within ``limit`` elements of one span, sorted by address.
 
     ``may_pass(gap)`` returns whether a group may also access ``gap`` unused elements between two accesses.
     """
@@ -388,7 +388,7 @@ def _groups(pieces: list[_Access], span: int, most: int, may_pass: Callable[[int
         if group:
             first, last = group[0], group[-1]
             gap, stop = piece.at - last.at - last.length, piece.at + piece.length
-            is_near = stop - first.at <= most and (not span or first.at // span == (stop - 1) // span)
+            is_near = stop - first.at <= limit and (not span or first.at // span == (stop - 1) // span)
             if gap < 0 or not may_pass(gap) or not is_near:
                 yield from (group,) if len(group) > 1 else ()
                 group = []

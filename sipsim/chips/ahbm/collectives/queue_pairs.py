@@ -69,7 +69,7 @@ def pair_rings(table: NeighbourTable, one_way: bool = False, opposite: Mapping[s
                 raise ConfigError(
                     f"two senders for one receive ring: rank {other.rank} {other.direction} and "
                     f"rank {rank} {direction} both lead to rank {peer} {reverse}; "
-                    f"give each a direction of its own (ADR-0025 D6)"
+                    f"give each sender another direction (ADR-0025 D6)"
                 )
             pairs[Ring(rank, direction)] = ring
             writer[ring] = Ring(rank, direction)
@@ -83,8 +83,8 @@ def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
         sender = writer.get(ring)
         if sender is not None and sender.rank != peer.rank:
             raise ConfigError(
-                f"I3: rank {ring.rank} sends {ring.direction} to rank {peer.rank}, but receives there from rank "
-                f"{sender.rank}; make neighbours mutual, or use another direction name"
+                f"I3: rank {ring.rank} sends to rank {peer.rank} in direction {ring.direction}, but receives in this "
+                f"direction from rank {sender.rank}; make neighbours mutual, or use another direction name"
             )
 
 
@@ -133,7 +133,7 @@ def _check_room(system: AhbmSystem, knobs: IpcqKnobs, directions: dict[int, list
     if knobs.hw_strict and len(names) > MAX_DIRECTIONS:
         raise ConfigError(
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
-            f"{MAX_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
+            f"{MAX_DIRECTIONS} (ADR-0023 D17); use fewer directions, or set hw_strict to false"
         )
     try:
         check_room_of_rings(system.resolved, knobs, len(names))
@@ -242,7 +242,8 @@ def check_rings_disjoint(plan: InstallPlan) -> None:
     for (_, stop, place, direction), (start, _, other, other_direction) in pairwise(rings):
         if start < stop:
             raise ConfigError(
-                f"I3.1: receive ring {direction} of {tuple(place)} overlaps ring {other_direction} of {tuple(other)}"
+                f"I3.1: receive ring {direction} of PE {tuple(place)} overlaps "
+                f"ring {other_direction} of PE {tuple(other)}"
             )
 
 
@@ -257,22 +258,22 @@ def check_endpoints(plan: InstallPlan, kind: str) -> None:
     rings = {e.my_rx_base_pa: (place, e) for place, entries in plan.items() for e in entries}
     written: dict[int, tuple[PePlace, str]] = {}
     for place, entry in _ends(plan):
-        where = f"{entry.direction} of {tuple(place)}"
+        where = f"{entry.direction} of PE {tuple(place)}"
         _check_kind(entry, where, kind)
         if not entry.can_send:
             continue
         peer_place, facing = rings.get(entry.peer.rx_base_pa, (None, entry))
         if peer_place != entry.peer[:3] or facing.peer[:3] != place:
-            raise ConfigError(f"I3: {where} sends to {entry.peer[:3]}, where no ring faces it")
+            raise ConfigError(f"I3: {where} sends to PE {entry.peer[:3]}, which has no ring for this sender")
         if (facing.n_slots, facing.slot_size) != (entry.peer.n_slots, entry.peer.slot_size):
-            raise ConfigError(f"I3: {where} assumes another size of ring {facing.direction} of {entry.peer[:3]}")
+            raise ConfigError(f"I3: {where} assumes a wrong size of ring {facing.direction} of PE {entry.peer[:3]}")
         if entry.peer.rx_base_pa in written:
             other, direction = written[entry.peer.rx_base_pa]
-            raise ConfigError(f"I3: {direction} of {tuple(other)} and {where} write to one ring")
+            raise ConfigError(f"I3: {direction} of PE {tuple(other)} and {where} write to the same ring")
         written[entry.peer.rx_base_pa] = place, entry.direction
     for place, entry in _ends(plan):
         if not entry.can_send and entry.my_rx_base_pa not in written:
-            raise ConfigError(f"I3: no rank sends to the receive-only ring {entry.direction} of {tuple(place)}")
+            raise ConfigError(f"I3: no rank sends to the receive-only ring {entry.direction} of PE {tuple(place)}")
 
 
 def _ends(plan: InstallPlan) -> Iterator[tuple[PePlace, IpcqInitEntry]]:
@@ -283,4 +284,4 @@ def _check_kind(entry: IpcqInitEntry, where: str, kind: str) -> None:
     kinds = entry.peer.buffer_kind, PhysAddr.decode(entry.my_rx_base_pa).space
     wrong = next((k for k in kinds if k != kind), None)
     if wrong is not None:
-        raise ConfigError(f"I4: {where} has a ring in {wrong}, and its group's are in {kind}")
+        raise ConfigError(f"I4: {where} has a ring in {wrong}, but the rings of its group must be in {kind}")

@@ -60,14 +60,14 @@ def _carry_out(
     for rank, source in enumerate(sources):
         if source is not None:
             for number in blocks(collective.holds, rank):
-                at = places[number]
-                values[rank][number] = source[at.source : at.source + at.length]
-    left = evaluate([flow.steps_of(rank) for rank in range(size)], wiring, values, partial(combine, op))
+                block = places[number]
+                values[rank][number] = source[block.source : block.source + block.length]
+    final_values = evaluate([flow.steps_of(rank) for rank in range(size)], wiring, values, partial(combine, op))
     for rank, result in enumerate(results):
         for number in blocks(collective.needs, rank):
             assert result is not None
-            at = places[number]
-            result[at.result : at.result + at.length] = final(op, left[rank][number], size)
+            block = places[number]
+            result[block.result : block.result + block.length] = final(op, final_values[rank][number], size)
 
 
 def _empty(task: Task, rank: int, sources: Sequence[Array | None]) -> Array | None:

@@ -27,7 +27,8 @@ from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError
 
 TCM = "tcm"
-NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
+NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a dedicated wire; use fabric"
+NO_BUFFERS = "needs router buffers; set router.buffer_packets, or set this key to null"
 
 
 def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -62,12 +63,12 @@ def _check_hidden(
         section, _, key = text.partition(".")
         if section != "defaults" or not hasattr(AlgorithmEntry, key) or not concerns(key):
             continue
-        used = getattr(resolved.ccl.defaults, key)
-        own = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
-        if any(value in (None, used) or path in given for path, value in own.items()):
+        default = getattr(resolved.ccl.defaults, key)
+        in_entries = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
+        if any(value in (None, default) or path in given for path, value in in_entries.items()):
             continue
-        path, value = next(iter(own.items()))
-        others = " and all others that run have their own" if len(own) > 1 else ""
+        path, value = next(iter(in_entries.items()))
+        others = f", and the other algorithms of the job also set {key}" if len(in_entries) > 1 else ""
         what = f"has no effect, since {path} = {shown(value)}{others}; set {path} instead"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
 
@@ -87,7 +88,7 @@ def known_neighbour_table(resolved: Resolved) -> None:
 
 
 def world_size_has_places(resolved: Resolved) -> None:
-    """Check that there are as many places as a configured world size has ranks."""
+    """Check that a configured world size is at most the number of places for ranks."""
     name = resolved.ccl.defaults.algorithm
     size, places = effective_world_size(resolved, name), rank_places(resolved, name)
     if size > places:
@@ -118,11 +119,11 @@ def opposites_are_pairs(resolved: Resolved) -> None:
     for a, b in resolved.ccl.algorithms[name].opposites.items():
         path = ("algorithms", name, "opposites", a)
         if a == b:
-            raise refused(path, b, "a direction is not its own opposite; name another")
+            raise refused(path, b, "a direction cannot be its own opposite; name another direction")
         for direction, opposite in ((a, b), (b, a)):
-            known = pairs.setdefault(direction, opposite)
-            if known != opposite:
-                what = f"{direction} is the opposite of {known} already; a direction is in one pair"
+            previous = pairs.setdefault(direction, opposite)
+            if previous != opposite:
+                what = f"{direction} is already the opposite of {previous}; remove one of these two pairs"
                 raise refused(path, b, what)
 
 
@@ -137,25 +138,25 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     Raises:
         Problem: names the keys that make the rings smaller.
     """
-    need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
-    if need <= room:
+    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, _space_for_rings(resolved, knobs.buffer_kind)
+    if need <= free_bytes:
         return
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
     count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
     rings_text = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
-    what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
+    what = f"more than the {free_bytes} B per PE from {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
     others = size, knob_path(resolved, "buffer_kind"), owner, ("cube", "pes")
     raise refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
 
 
-def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+def _space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
     cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
-    rooms: dict[str, tuple[Path, int]] = {
+    spaces: dict[str, tuple[Path, int]] = {
         "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
         "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
         "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB // cube.pes),
     }
-    return rooms[buffer_kind]
+    return spaces[buffer_kind]
 
 
 def hardware_is_strict(resolved: Resolved) -> None:
@@ -169,12 +170,12 @@ def hardware_is_strict(resolved: Resolved) -> None:
         if what := no_power_of_two(value, " under hw_strict"):
             raise refused(knob_path(resolved, key), value, what, strict)
     if credit != HEADER_BYTES:
-        what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
+        what = f"must be {HEADER_BYTES} B under hw_strict, since a credit is one header"
         raise refused(knob_path(resolved, "ipcq_credit_size_bytes"), credit, what, strict)
 
 
 def credits_have_a_channel_to_use(resolved: Resolved) -> None:
-    """Check that a virtual channel for credits has virtual channels, and credits that travel over the fabric."""
+    """Check that ``credit_virtual_channel`` has an effect: virtual channels are on, and some credits use the fabric."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.credit_virtual_channel:
         return
@@ -192,7 +193,7 @@ def a_channel_has_weight(resolved: Resolved) -> None:
     """Check that at most one of the two channels has weight 0, which means strict priority."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if knobs.virtual_channels and not knobs.vc_compute_weight and not knobs.vc_comm_weight:
-        what = "must be 1 to 100 where the other is 0, which is strict priority"
+        what = "must be 1 to 100 if vc_comm_weight is 0; only one channel can have strict priority, weight 0"
         raise refused(knob_path(resolved, "vc_compute_weight"), 0, what, knob_path(resolved, "vc_comm_weight"))
 
 
@@ -200,18 +201,17 @@ def buffers_hold_packets(resolved: Resolved) -> None:
     """Check finite buffers: packets hold at least an arbitration chunk, and link buffers require router buffers."""
     router, io_port = resolved.components.router, resolved.components.io_port
     if io_port.buffer_packets is not None and router.buffer_packets is None:
-        path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
+        path, what = ("io_port", "buffer_packets"), NO_BUFFERS
         raise refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
     path = "router", "packet_bytes"
     if router.packet_bytes is None:
         return
     if router.buffer_packets is None:
-        what = "has no effect without buffers; set router.buffer_packets, or leave it null"
-        raise refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
+        raise refused(path, router.packet_bytes, NO_BUFFERS, ("router", "buffer_packets"))
     chunk = knob_path(resolved, "vc_chunk_size")
     chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
     if router.packet_bytes < chunk_bytes:
-        what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
+        what = f"must be at least {chunk_bytes} B, one chunk ({dotted(chunk)}), or null for packets of one chunk"
         raise refused(path, router.packet_bytes, what, chunk)
 
 
@@ -236,13 +236,13 @@ def check_schedule_settings(resolved: Resolved, name: str) -> None:
     for key in IpcqKnobs.__struct_fields__:
         if key in PER_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
             continue
-        what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
+        what = f"{key} applies to the queue pairs of all algorithms; set defaults.{key} instead"
         value = str(entry[key]).lower() if isinstance(entry[key], bool) else entry[key]
         raise refused(("algorithms", name, key), value, what, ("defaults", key))
 
 
 def group_kinds(resolved: Resolved) -> list[str]:
-    """Return the memories that contain rings of groups: those of point-to-point messages and of all schedules.
+    """Return the memories that contain rings of groups: for point-to-point messages and for all schedules.
 
     An entry with rings outside the TCM counts as a schedule if its source defines ``schedule``.
     """

@@ -29,8 +29,8 @@ PER_QUEUE_PAIR = frozenset({"buffer_kind", "n_slots", "slot_size", "credit_retur
 def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
     """Return the IPCQ settings of an algorithm: each key of its entry, otherwise of ``defaults``."""
     entry, defaults = resolved.ccl.algorithms[algorithm_name], resolved.ccl.defaults
-    own = msgspec.structs.asdict(entry)
-    return merged(IpcqKnobs, {key: defaults if own[key] is None else entry for key in IpcqKnobs.__struct_fields__})
+    values = msgspec.structs.asdict(entry)
+    return merged(IpcqKnobs, {key: defaults if values[key] is None else entry for key in IpcqKnobs.__struct_fields__})
 
 
 def pair_ipcq(resolved: Resolved) -> IpcqKnobs:
@@ -71,14 +71,14 @@ def rank_places(resolved: Resolved, algorithm_name: str) -> int:
 
 def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
     """Return the number of ranks: the algorithm's entry, else ``defaults``, else all places (ADR-0023 D11)."""
-    own = resolved.ccl.algorithms[algorithm_name].world_size
-    return own or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
+    configured = resolved.ccl.algorithms[algorithm_name].world_size
+    return configured or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
 
 
 def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, str]:
     """Return the opposites of directions: the built-in pairs, and the pairs in the algorithm's entry."""
-    own = resolved.ccl.algorithms[algorithm_name].opposites
-    return {**OPPOSITE, **own, **{b: a for a, b in own.items()}}
+    added = resolved.ccl.algorithms[algorithm_name].opposites
+    return {**OPPOSITE, **added, **{b: a for a, b in added.items()}}
 
 
 def label_of(module: str) -> str:
@@ -127,5 +127,5 @@ def canonical_groups(resolved: Resolved) -> list[object]:
 def knob_path(resolved: Resolved, key: str) -> Path:
     """Return the key path of the default algorithm's value of a queue setting: in its entry or in ``defaults``."""
     name = resolved.ccl.defaults.algorithm
-    own = getattr(resolved.ccl.algorithms[name], key) is not None
-    return ("algorithms", name, key) if own else ("defaults", key)
+    is_in_entry = getattr(resolved.ccl.algorithms[name], key) is not None
+    return ("algorithms", name, key) if is_in_entry else ("defaults", key)

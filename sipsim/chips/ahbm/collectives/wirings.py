@@ -59,8 +59,8 @@ class Communicator(NamedTuple):
         for dp in layouts:
             if is_divided and dp.num_cubes * dp.num_pes != len(running):
                 raise ValueError(
-                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs, and the tensor lies on "
-                    f"{dp.num_cubes * dp.num_pes}; {_instead(len(running), dp.num_cubes)}"
+                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs of SIP {sip}, but the tensor lies on "
+                    f"{dp.num_cubes * dp.num_pes} PEs; {_remedy(len(running), dp.num_cubes)}"
                 )
             for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
                 if place not in running:
@@ -74,9 +74,10 @@ class Communicator(NamedTuple):
         return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
 
 
-def _instead(running: int, n_cubes: int) -> str:
-    pes, rest = divmod(running, n_cubes)
-    return "let as many PEs of each cube take part (rank_per, world_size)" if rest else f"use DPPolicy(num_pes={pes})"
+def _remedy(n_running: int, n_cubes: int) -> str:
+    pes, remainder = divmod(n_running, n_cubes)
+    equal_cubes = "set rank_per and world_size so that every cube has equally many PEs with a kernel"
+    return equal_cubes if remainder else f"use DPPolicy(num_pes={pes})"
 
 
 NAMES = {"tcm": "the TCM", "hbm": "HBM", "sram": "SRAM"}
@@ -103,7 +104,7 @@ class RingSize(NamedTuple):
 
 
 def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
-    """Return the size of a wiring's rings: as configured; if this exceeds the window, with smaller, then fewer slots.
+    """Return the size of a wiring's rings: the configured size, or the largest that fits ``window_bytes`` per PE.
 
     Raises:
         ConfigError: not even one slot of 256 B per ring fits.
@@ -113,8 +114,8 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
         return RingSize(knobs.n_slots, knobs.slot_size, 0)
     if not window_bytes:
         raise ConfigError(
-            f"{NAMES[knobs.buffer_kind]} has no room for rings of groups: lower defaults.group_KiB, or the slots of "
-            f"the algorithm that is wired before the run"
+            f"{NAMES[knobs.buffer_kind]} has no room for rings of groups; lower defaults.group_KiB, or n_slots or "
+            f"slot_size of the algorithm that is wired before the run"
         )
     n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
     if not slot_size:
@@ -125,20 +126,20 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
     return RingSize(n_slots, slot_size, directions)
 
 
-def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
-    """Return (number, bytes) of a ring's slots in ``room_bytes``, at most the given values; 0 bytes if no slot fits.
+def slots_in(free_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
+    """Return (number, bytes) of a ring's slots in ``free_bytes``, at most the given values; 0 bytes if no slot fits.
 
     Both values are powers of two under ``hw_strict``, so that a slot is addressed with a mask (ADR-0023 D21).
     """
-    count = max(min(n_slots, room_bytes // SLOT_STEP_BYTES), 1)
+    count = max(min(n_slots, free_bytes // SLOT_STEP_BYTES), 1)
     if hw_strict:
         count = _power_of_two(count)
-    nbytes = min(slot_size, room_bytes // count // SLOT_STEP_BYTES * SLOT_STEP_BYTES)
+    nbytes = min(slot_size, free_bytes // count // SLOT_STEP_BYTES * SLOT_STEP_BYTES)
     return count, _power_of_two(nbytes) if hw_strict else nbytes
 
 
-def _power_of_two(most: int) -> int:
-    return 1 << most.bit_length() - 1 if most else 0
+def _power_of_two(limit: int) -> int:
+    return 1 << limit.bit_length() - 1 if limit else 0
 
 
 def most_directions(wiring: Wiring) -> int:
@@ -155,7 +156,7 @@ def group_entries(
     offsets: dict[int, int],
     rank: int,
 ) -> InstallPlan:
-    """Return the entries of a rank's workers. ``knobs``: memory and size of rings; ``offsets``: first ring, by SIP."""
+    """Return the queue pairs of a rank's workers. ``offsets``: offset of the first ring in a PE's memory, by SIP."""
     directions: dict[int, list[str]] = {}
     for end, direction in sorted(wiring):
         directions.setdefault(end, []).append(direction)
@@ -239,13 +240,13 @@ class RingAllocator:
             ConfigError: the wiring is larger than the window.
         """
         if nbytes > self._nbytes:
-            raise ConfigError(f"{name} needs {nbytes} bytes for its rings, but a group has {self._nbytes}")
-        gone: list[str] = []
+            raise ConfigError(f"rings of {name}: {nbytes} B do not fit {self._nbytes} B; raise defaults.group_KiB")
+        evicted: list[str] = []
         while (offset := self._gap(nbytes)) is None:
-            gone.append(next(iter(self._taken)))
-            del self._taken[gone[-1]]
+            evicted.append(next(iter(self._taken)))
+            del self._taken[evicted[-1]]
         self._taken[name] = offset, nbytes
-        return offset, gone
+        return offset, evicted
 
     def _gap(self, nbytes: int) -> int | None:
         """Return the first offset with ``nbytes`` free bytes; None if no gap is large enough."""
@@ -268,12 +269,12 @@ PER_TURN = MOST_GROUPS * PER_GROUP
 
 def wiring_generation(group: int, number: int) -> int:
     """Return the generation of wiring ``number``, counted from 1, of the group with number ``group``."""
-    turn, place = divmod(number, FIRST_PAIR)
-    return turn * PER_TURN + group * PER_GROUP + place
+    span, index = divmod(number, FIRST_PAIR)
+    return span * PER_TURN + group * PER_GROUP + index
 
 
 def pair_generation(group: int, number: int, row: int = 0) -> int:
-    """Return the generation of a group's pair ``number``, from 0; it has another generation in each result row."""
+    """Return the generation of pair ``number``, counted from 0, of a group in result row ``row``, counted from 0."""
     return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 
@@ -301,8 +302,7 @@ class WiringUse(NamedTuple):
 class ProcessGroup:
     """Process group. ``number`` is equal on all ranks; 0 is the group of all SIPs. ``window``: number of the group's
     window, by SIP; empty if no window was free. ``calls``: number of collectives that the group has started. ``pes``:
-    PEs of each cube that may work for the group; empty if all may. ``rows``: number of result rows since the creation
-    of the group.
+    PEs of each cube that may be workers; empty if all may. ``rows``: number of result rows since the group's creation.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class ProcessGroup:
         self.window_bytes = window_bytes
         self._space = {kind: RingAllocator(window_bytes) for kind in NAMES}
         self._wired: dict[str, InstalledWiring] = {}
-        self._made = 0
+        self._n_wirings = 0
 
     @property
     def name(self) -> str:
@@ -338,7 +338,7 @@ class ProcessGroup:
         return self._windows.offset(kind, self.window[sip])
 
     def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> WiringUse:
-        """Return the wiring of an algorithm; a wiring that is not allocated in the window is made anew.
+        """Return the wiring of an algorithm; if its rings have no space in the window, allocate them.
 
         Raises:
             ConfigError: the rings of the wiring do not fit the window.
@@ -351,8 +351,8 @@ class ProcessGroup:
         size = ring_size(wiring, knobs, self.window_bytes)
         offset, names = space.take(name, size.nbytes)
         gone = [self._wired.pop(each) for each in names]
-        self._made += 1
-        generation = wiring_generation(self.number, self._made)
+        self._n_wirings += 1
+        generation = wiring_generation(self.number, self._n_wirings)
         self._wired[name] = InstalledWiring(generation, name, wiring, size, offset, {})
         return WiringUse(self._wired[name], gone)
 
@@ -398,9 +398,9 @@ class PeerPair(NamedTuple):
         """
         if not self.group.window:
             where = NAMES[knobs.buffer_kind]
-            raise ConfigError(f"{self.group.name} has no room for rings in {where}; lower defaults.group_KiB")
-        room = PAIR_BYTES // (self.group.group.size - 1)
-        count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
+            raise ConfigError(f"{self.group.name} has no window for rings in {where}; lower defaults.group_KiB")
+        ring_bytes = PAIR_BYTES // (self.group.group.size - 1)
+        count, nbytes = slots_in(ring_bytes, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
         if not nbytes:
             raise ConfigError(f"{self.group.name} has too many ranks for point-to-point messages; make a smaller group")
         return count, nbytes
@@ -423,8 +423,8 @@ def turn(src: int, dst: int, size: int) -> tuple[int, int]:
     length, step = size // rings, distance // rings
     if length == 1:
         return 0, 0
-    place = src // rings * pow(step, -1, length) % length
-    return distance, 2 if place == length - 1 and length % 2 else place % 2
+    position = src // rings * pow(step, -1, length) % length
+    return distance, 2 if position == length - 1 and length % 2 else position % 2
 
 
 class PairWorkers(NamedTuple):
@@ -439,9 +439,9 @@ def pair_workers(
 ) -> PairWorkers:
     """Return the workers of a message with the size and layout of a tensor.
 
-    If a cube has two PEs or more, different PEs send and receive, so that a rank can do both at the same time: ranks
-    that all send first, and then receive, do not deadlock. The receiving PE depends only on the sending PE, and no
-    other PE sends to it: so messages of all layouts between two ranks share their queue pairs.
+    If a cube has two PEs or more, different PEs send and receive, so that a rank can send and receive at the same time:
+    ranks that all send first, and then receive, do not deadlock. PEs are paired independently of the
+    layout, so messages of all layouts between two ranks share the queue pairs.
     """
     pes = list(allowed or range(n_pes))
     halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)

@@ -12,12 +12,12 @@ arrive earlier than its cause plus the egress and the shortest chain of channels
 the credit's links ``1..h``, with lookaheads ``A`` and reactions ``R`` of the SIPs between them. With link latencies
 ``L`` and the paths inside SIPs, a far credit takes at least
 
-    PE_IPCQ + least way out + L(1) + ... + L(h) + (h - 1) * least way between two ports + least way in + drain
+    PE_IPCQ + least path out + L(1) + ... + L(h) + (h - 1) * least path between ports + least path in + drain
 
-If every SIP has ``R <= L(link) + least way between two ports - A(link)`` for its outgoing links
+If every SIP has ``R <= L(link) + least path between ports - A(link)`` for its outgoing links
 (:meth:`ChipBounds.transit_ps`), the chain from its second link on is no longer than the credit's path, so
 
-    egress <= PE_IPCQ + least way out + L(1) - A(1) + least way in + drain
+    egress <= PE_IPCQ + least path out + L(1) - A(1) + least path in + drain
 
 is sufficient (:meth:`ChipBounds.egress_ps`). A lookahead that would make this negative is lowered
 (:meth:`ChipBounds.lookahead_ps`); no built-in link kind has such a lookahead.
@@ -59,8 +59,8 @@ class ChipBounds:
         if not self.has_far_credits:
             return lookahead_ps
         system, src_port = self._system, self._system.links[link].src_port
-        way_ps = min(system.least_transit_ps, system.least_out_ps(src_port) + self._least_in_ps)
-        return min(lookahead_ps, system.link_kinds[link].latency_ps + way_ps)
+        path_ps = min(system.least_transit_ps, system.least_out_ps(src_port) + self._least_in_ps)
+        return min(lookahead_ps, system.link_kinds[link].latency_ps + path_ps)
 
     def credit_channels(self) -> list[Channel]:
         """Return one channel per ordered pair of SIPs with a link on which credits may have dedicated wires."""
@@ -102,8 +102,8 @@ class ChipBounds:
     def _near_credit_ps(self, number: int, link: SipLink) -> Ps:
         """Return the least time from the freeing of a slot to the arrival of its credit over one link."""
         system, kind = self._system, self._system.link_kinds[number]
-        ways_ps = system.least_out_ps(link.src_port) + system.least_in_ps(link.dst_port)
-        return self._overhead_ps + ways_ps + kind.latency_ps + kind.drain_ps(self._credit_bytes)
+        paths_ps = system.least_out_ps(link.src_port) + system.least_in_ps(link.dst_port)
+        return self._overhead_ps + paths_ps + kind.latency_ps + kind.drain_ps(self._credit_bytes)
 
     @cached_property
     def _least_in_ps(self) -> Ps:

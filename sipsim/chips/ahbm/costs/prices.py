@@ -71,7 +71,7 @@ _FIXED = {
 }
 """Work whose time is the value of one key: part, key, kind and what."""
 _CELL_BYTES = 4
-"""Bytes of a sum."""
+"""Bytes of one sum that a cell of PE_GEMM accumulates."""
 
 
 class Term(NamedTuple):
@@ -119,7 +119,7 @@ def terms_of(price: Price) -> list[Term]:
 def by_place(price: Price) -> list[Term]:
     """Return the terms; consecutive terms with equal ``step``, ``kind`` and ``what`` are added up to one term."""
     named = groupby(terms_of(price), key=lambda term: term[3:])
-    return [Term("", (), sum_ps(some), *names) for names, some in named]
+    return [Term("", (), sum_ps(terms), *names) for names, terms in named]
 
 
 def slowest(price: Price) -> Term:
@@ -184,7 +184,7 @@ class Prices:
         return [*self.fixed("math"), _longest((unit, ports))]
 
     def read(self, place: Place, address: int, nbytes: int, stays: bool = True) -> Price:
-        """Price a read by PE_DMA: command, memory access, data back. ``stays``: the data are written to the TCM."""
+        """Price a read by PE_DMA: command, memory access, data back. ``stays``: whether the TCM stores the data."""
         here, there, port, space = self._memory(place, address)
         if here == there:
             return [self._reading(DATA, space, port), *self._near(space, port, port.read_span_ps(nbytes), nbytes)]
@@ -205,7 +205,7 @@ class Prices:
         return [self._reading(COPY, space, port), *copying, self._writing(COPY, space, port)]
 
     def write(self, place: Place, address: int, nbytes: int, leaves: bool = True) -> Price:
-        """Price a write by PE_DMA: data, memory access, acknowledgement. ``leaves``: the data are read from the TCM."""
+        """Price a write by PE_DMA: data, memory access, acknowledgement. ``leaves``: whether the TCM is read."""
         here, there, port, space = self._memory(place, address)
         writing = self._span(DATA, space, port, port.write_span_ps(nbytes), nbytes)
         if here == there:
@@ -296,10 +296,10 @@ class Prices:
         here = self.gemm_stages(place, operands, outputs)
         for part, ps in enumerate(path_ps):
             pairs = [(now, was) for now, was in zip(here, measured, strict=True) if now.part == part]
-            left_ps, whole_ps = ps, sum(was.ps for _, was in pairs)
+            remaining_ps, whole_ps = ps, sum(was.ps for _, was in pairs)
             for now, was in pairs:
-                share_ps = left_ps if now is pairs[-1][0] else ps * was.ps // whole_ps if whole_ps else 0
-                left_ps -= share_ps
+                share_ps = remaining_ps if now is pairs[-1][0] else ps * was.ps // whole_ps if whole_ps else 0
+                remaining_ps -= share_ps
                 found.append(_stage(Term(now.name, was.keys, share_ps * now.ps // was.ps if was.ps else share_ps)))
         return found
 
@@ -373,9 +373,9 @@ class Prices:
     def _rate_keys(self, *kinds: str) -> list[str]:
         """Return the bandwidth keys that limit an edge between two node kinds: the keys of the slower kind."""
         sections = [_SECTIONS.get(kind, kind) for kind in kinds]
-        known = {each: getattr(self._components, each, None) for each in sections}
-        least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
-        return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
+        costs = {each: getattr(self._components, each, None) for each in sections}
+        least = min((each.bandwidth_GBps for each in costs.values() if each is not None), default=0)
+        return [f"{name}.bandwidth_GBps" for name, each in costs.items() if each and each.bandwidth_GBps == least]
 
     def _memory(self, place: Place, address: int) -> tuple[Node, Node, MemoryPort, str]:
         space, node = PhysAddr.decode(address).space, self.node_of(address)

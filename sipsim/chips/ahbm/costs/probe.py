@@ -69,12 +69,12 @@ class ProbePlan(Plan):
     def _places(self) -> list[PePlace]:
         system = self.system
         for name, place in (("--from", self.src), ("--to", self.dst)):
-            most = PePlace(system.n_sips - 1, system.n_cubes - 1, system.n_pes - 1)
-            if any(number > last for number, last in zip(place, most, strict=True)):
-                what = f"there is no such PE; the last SIP, cube and PE are {_name(most)}"
+            last = PePlace(system.n_sips - 1, system.n_cubes - 1, system.n_pes - 1)
+            if any(number > limit for number, limit in zip(place, last, strict=True)):
+                what = f"there is no such PE; the last SIP, cube and PE are {_name(last)}"
                 raise ConfigError(f"{name} {_name(place)}: {what}")
         if self.src == self.dst:
-            raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another")
+            raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another PE")
         return sorted((self.src, self.dst))
 
     def _neighbour_table(self) -> NeighbourTable:
@@ -191,10 +191,7 @@ def _name(place: PePlace) -> str:
 
 
 class Matrix(NamedTuple):
-    """Times of a send/recv pair: ``ps[row][column]`` from the row's PE to the column's PE.
-
-    None if both are the same PE.
-    """
+    """Times of a send/recv pair: ``ps[row][column]`` from the row's PE to the column's PE; None if both are equal."""
 
     title: str
     rows: list[PePlace]

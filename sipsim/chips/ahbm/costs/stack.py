@@ -36,7 +36,7 @@ class Stack:
             self._slowest = slowest(Prices(AhbmSystem(resolved, knobs), knobs).read(place[:3], place.encode(), MIB))
 
     def bound(self, slices: int | None = None) -> StackBound:
-        """Return the rate bound of PEs that stream ``slices`` slices; None stands for all slices of the stack."""
+        """Return the rate bound of PEs that stream ``slices`` slices; if None, all slices of the stack."""
         slices = self._pes if slices is None else slices
         device, channels = self._device, slices * self._params.channels
         # A config may give PEs more channels than a stack has: then the published bandwidth is scaled to their number.
@@ -53,7 +53,7 @@ class Stack:
         return StackBound(published_GBps, GBps, f"{slices} {named}", keys)
 
     def caution(self, chosen: Change) -> list[str]:
-        """Return a list with a warning if the bottleneck is not the device that the user has ``chosen``; else empty."""
+        """Return one warning if the bottleneck is not the device that the user has ``chosen``, else an empty list."""
         bound = self.bound()
         if bound.keys == (dotted(PRESET),):
             return []
@@ -64,7 +64,7 @@ class Stack:
         ]
         remedy = f"; {wider[0]} sets stack and ports together" if wider else ""
         given = f"{chosen.origin}: {dotted(PRESET)} = {chosen.value}"
-        return [f"{given}: PEs get {bound.GBps:.0f} of {bound.published_GBps:.0f} GB/s a stack: {bound.text}{remedy}"]
+        return [f"{given}: PEs get {bound.GBps:.0f} of {bound.published_GBps:.0f} GB/s per stack: {bound.text}{remedy}"]
 
 
 def stack_of(resolved: Resolved, knobs: IpcqKnobs) -> Stack | None:

@@ -54,8 +54,8 @@ less TCM for kernels, blocks are smaller in proportion."""
 
 def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, ...]:
     """Return the arguments of :mod:`.intercube_allreduce` and the bytes of a block."""
-    room_bytes = system.tcm.kernel.size
-    return *args_of_phases(world_size, n_elem, system), min(BLOCK_BYTES, room_bytes * 2 // 7)
+    kernel_bytes = system.tcm.kernel.size
+    return *args_of_phases(world_size, n_elem, system), min(BLOCK_BYTES, kernel_bytes * 2 // 7)
 
 
 def kernel(
