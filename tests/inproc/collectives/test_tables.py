@@ -356,10 +356,10 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
         ("torch.launch('k', 3)", "TypeError: torch.launch needs a function kernel(*args, tl), not 'k'"),
         ("torch.launch(None)", "TypeError: torch.launch needs a function kernel(*args, tl), not None"),
         ("torch.launch(print, torch.from_numpy([1]))", "TypeError: torch.launch: a host tensor "),
-        ("torch.launch(lambda tl: torch.launch(print))", "RuntimeError: a kernel cannot launch or wait"),
+        ("torch.launch(lambda tl: torch.launch(print))", "RuntimeError: a kernel cannot launch kernels or wait"),
         (
             "torch.launch(lambda tl: torch.launch(print, async_op=True))",
-            "RuntimeError: a kernel cannot launch or wait",
+            "RuntimeError: a kernel cannot launch kernels or wait",
         ),
         ("torch.launch(lambda x, tl: None)", "TypeError: torch.launch: <lambda>(x, tl) cannot take 1 "),
     ],
