@@ -38,7 +38,7 @@ CHANGES = {
         "rank, towards(2)",
         "rank 1 sends in direction 'to2' in round 1, which is not in wiring(); directions of rank 1: to0",
     ),
-    "no such block": ("(0,), OWN", "(4,), OWN", "rank 1 sends block 4 of 1 in round 1; with 1 unit in 1 piece blocks"),
+    "no such block": ("(0,), OWN", "(4,), OWN", "rank 1 sends block 4 in round 1; with 1 unit in 1 piece blocks"),
     "an exception in schedule": (
         "there = [",
         "1 / 0\n    there = [",

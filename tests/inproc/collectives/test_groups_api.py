@@ -239,7 +239,7 @@ def test_messages_of_both_directions_between_two_ranks_with_virtual_rings(tmp_pa
 
 
 STRICT = """
-    direct = "algorithm direct cannot run this all_reduce: it has 9 directions, and under hw_strict a PE has"
+    direct = "algorithm direct cannot run this all_reduce: a rank has 9 directions, and under hw_strict a PE has"
     try:
         dist.all_reduce(mine, algorithm="direct")
         raise AssertionError("nine directions")

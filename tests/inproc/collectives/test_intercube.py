@@ -80,9 +80,9 @@ def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
     [
         (HIERARCHICAL, "pe='replicate', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
         (HIERARCHICAL, "pe='column_wise', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
-        ("intercube_per_pe", "num_pes=1", "the tensor lies on 4; use DPPolicy(num_pes=4)"),
+        ("intercube_per_pe", "num_pes=1", "the tensor lies on 4 PEs; use DPPolicy(num_pes=4)"),
         ("intercube_per_pe", "pe='row_wise', num_pes=4", "pe='column_wise' on all PEs), and the tensor has"),
-        ("intercube_per_pe_rows", "pe='row_wise', num_pes=2", "the tensor lies on 8; use DPPolicy(num_pes=4)"),
+        ("intercube_per_pe_rows", "pe='row_wise', num_pes=2", "the tensor lies on 8 PEs; use DPPolicy(num_pes=4)"),
         ("intercube_per_pe_rows", "cube='column_wise', pe='row_wise', num_pes=4", "and the tensor has cube='column_w"),
     ],
 )
@@ -107,7 +107,7 @@ def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says
         (flags("intercube_allreduce", root_cube="auto"), "root_cube = auto: must be null or 3, the cube where"),
         (flags(PIPELINED, latch="in_place"), "set latch to copy or null"),
         ([*flags("intercube_per_pe"), "--n-elem", 7], "give a multiple of 2 elements per cube, not 7"),
-        (flags(HIERARCHICAL, world_size=3), "every cube takes part; set world_size to null"),
+        (flags(HIERARCHICAL, world_size=3), "every cube takes part; leave world_size null"),
     ],
 )  # fmt: skip
 def test_refused(words: list[Any], says: str) -> None:

@@ -95,4 +95,4 @@ def test_a_far_packet_that_arrives_too_early_is_refused_where_it_is_sent() -> No
 
 def test_a_session_that_does_not_count_the_promise_is_found_out() -> None:
     """Its packet comes when the receiver has reached that time already."""
-    assert any(" reached " in found(seed, ForgetsReactions) for seed in SEEDS)
+    assert any(" had run to " in found(seed, ForgetsReactions) for seed in SEEDS)

@@ -104,7 +104,7 @@ def test_a_planted_race_is_found_and_repeated(
     assert again[:3] == ["ahbm-launch", "--jitter", seed]
     assert any("--max-sim-time" in word for word in again) is (source is ENDLESS), "or it would not end"
     error = run(*again[1:-1], script).document["error"]
-    assert f"{error['kind']}: {error['message']}" == what if error else what.startswith("other results")
+    assert f"{error['kind']}: {error['message']}" == what if error else what.startswith("different results")
 
 
 @pytest.mark.parametrize(

@@ -195,12 +195,12 @@ class TestAFailureOfTheProgram:
 
     def test_what_scripts_print_carries_their_rank(self, tmp_path):
         """Line by line, also an unfinished last line."""
-        done = launched(*RING, script(tmp_path, f"print('one')\n{ALL_REDUCE}\nsys.stderr.write('two\\nthree')"))
+        done = launched(*RING, script(tmp_path, f"print('first')\n{ALL_REDUCE}\nsys.stderr.write('two\\nthree')"))
         assert done.exit_code == 0
         for rank in range(3):
             mine = [line for line in done.stderr.splitlines() if line.startswith(f"[rank {rank}] ")]
-            assert mine == [f"[rank {rank}] {word}" for word in ("one", "two", "three")]
-        assert "one" not in done.stdout.split()
+            assert mine == [f"[rank {rank}] {word}" for word in ("first", "two", "three")]
+        assert "first" not in done.stdout.split()
 
 
 def document_ranks(done: Done) -> list[int]:

@@ -275,7 +275,7 @@ def test_a_program_that_does_something_else_the_second_time(tmp_path: Path) -> N
     assert (done.exit_code, done.document["error"]["kind"], done.document["digest"]) == (4, "nondeterministic", None)
     first = next(line for line in done.stderr.splitlines() if line.startswith("ahbm-launch: nondeterministic: "))
     assert "SIP 1 was started again and sent packet " in first
-    assert "its program is not deterministic (wall clock, unseeded randomness, set order or outside state?)" in first
+    assert "make its program deterministic: no wall clock" in first
 
 
 SSH = """#!/bin/sh

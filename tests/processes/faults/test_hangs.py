@@ -171,7 +171,8 @@ def test_ctrl_c_and_sigusr1_tell_where_the_code_is(engine: str, tmp_path: Path) 
 def test_a_wrong_direction_on_every_rank(engine: str, tmp_path: Path) -> None:
     done = hang(tmp_path, engine, "wrong", "--log-dir", tmp_path / "logs")
     assert done.exit_code == 3
-    first, second, waits, scripts, where = report(done)
+    first, second, waits, scripts, *pointers, where = report(done)
+    assert sum("my_head=" in line for line in pointers) == 8
     assert first.startswith(
         "ahbm-launch: IpcqDeadlock: perhaps a wrong direction: 4 PEs on SIPs 0 to 1, cubes 0 to 1, PE 0 wait in "
         f"recv E at kernels.py:{RECV}, with unread messages from W; 4 PEs wait "

@@ -217,7 +217,11 @@ def test_forms_of_a_source_address(given: dict[str, Any]) -> None:
         ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i7"}, KernelError, "dtype 'i7' is not known"),
         ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i32", "space": "tcm"}, KernelError, "is not in space tcm"),
         ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i32", "space": "l2"}, KernelError, "space 'l2' is not known"),
-        ({"src_addr": hbm(0, 0), "shape": 1025, "dtype": "i32"}, IpcqMessageTooLarge, "4100 bytes E does not fit"),
+        (
+            {"src_addr": hbm(0, 0), "shape": 1025, "dtype": "i32"},
+            IpcqMessageTooLarge,
+            "4100 bytes in direction E does not fit",
+        ),
         ({"src_addr": hbm(0, 2**31 - 60), "shape": 16, "dtype": "i32"}, MemoryAccessError, "outside the memory"),
         ({"src_addr": hbm(0, 0, sip=1), "shape": 16, "dtype": "i32"}, MemoryAccessError, "is not a memory of SIP 0"),
     ],
