@@ -62,7 +62,7 @@ def find_script(script: str, as_module: bool) -> Path:
 
 
 def check_script(path: Path, name: str = "worker") -> None:
-    """Check, before any process starts, that a script compiles and binds ``name``, if that is not empty.
+    """Check, before any process starts, that a script compiles and mentions ``name``, if that is not empty.
 
     Raises:
         ConfigError: when the check fails, or the file cannot be read; the message gives the line of a syntax error.
@@ -90,7 +90,10 @@ def calls_spawn(script: str, as_module: bool) -> bool:
     """
     try:
         path = find_script(script, as_module)
-        tree = ast.parse(read_limited(path, MAX_SCRIPT_BYTES) or b"")
+        source = read_limited(path, MAX_SCRIPT_BYTES) or b""
+        if b"spawn" not in source:
+            return False
+        tree = ast.parse(source)
         names = _names(compile(tree, str(path), "exec"))
     except (ConfigError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False

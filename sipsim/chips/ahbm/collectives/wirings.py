@@ -1,4 +1,4 @@
-"""Wirings of process groups: their queue pairs, and the TCM windows for the receive rings.
+"""Wirings of process groups: their queue pairs, and the memory windows for the receive rings.
 
 Every rank derives the same windows, rings and generations without communication: all ranks of a run create and destroy
 groups in one order, and all ranks of a group make the same calls in the same order. So a sender knows the address of

@@ -53,7 +53,7 @@ class GroupLauncher:
     """Launches the collectives and messages of process groups on one SIP, and installs queue pairs when needed.
 
     ``note``: called with each call before its launch. ``_works``: by generation of queue pairs, all works that have not
-    ended, and some ended works. ``_evicted``: by generation, the wirings whose TCM the generation reuses; these
+    ended, and some ended works. ``_evicted``: by generation, the wirings whose memory the generation reuses; these
     wirings are closed before its installation. ``_pairs``: queue pairs for messages, by group number and generation.
     """
 
@@ -117,7 +117,7 @@ class GroupLauncher:
         Raises:
             TypeError: when ``tensor`` is not on the device.
             ValueError: for a peer that is not in the group, or this rank itself.
-            ConfigError: if the TCM has no room for the group's rings.
+            ConfigError: if no memory has room for the group's rings.
         """
         device_tensor("send" if sends else "recv", tensor)
         rank, other = self._rank_in(group), group.group.rank_of(peer)
@@ -200,7 +200,7 @@ class GroupLauncher:
         return wired
 
     def _users_before(self, wired: InstalledWiring) -> list[Work]:
-        """Return the earlier works that still use the TCM that a wiring is going to use."""
+        """Return the earlier works that still use the memory that a wiring is going to use."""
         return [
             work
             for old in self._evicted.get(wired.generation, ())
