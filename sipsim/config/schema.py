@@ -226,23 +226,27 @@ class IoCpu(Section, frozen=True):
 class MCpu(Node, frozen=True):
     """``m_cpu``: a node of every cube, at its first router.
 
-    ``dispatch_ns``, ``gather_ns``: time per message to a PE and per answer of a PE, which it processes in order.
+    ``dispatch_ns``, ``gather_ns``: time per message to a PE or M_CPU.DMA and per answer, which it processes in order.
+    ``dma_engines``: engines of its M_CPU.DMA.
     """
 
     dispatch_ns: NonNegative
     gather_ns: NonNegative
+    dma_engines: PositiveInt
 
 
 class Launch(Section, frozen=True):
     """``launch``: the path of a launch from the host to the PEs and back.
 
-    ``host_latency_ns``: time from the host to IO_CPU, and back. ``cube_bytes``, ``pe_bytes``, ``done_bytes``: sizes of
+    ``host_latency_ns``: time from the host to IO_CPU, and back; ``host_bandwidth_GBps``: bandwidth of this link, each
+    way. ``cube_bytes``, ``pe_bytes``, ``done_bytes``: sizes of
     a message to an M_CPU, to a PE, and of an answer. ``start_margin_ns``: time from IO_CPU's sending to the start time;
     the longest time that a message needs without other traffic if ``null``. ``start_skew_ns``: by rank, the delay of
     launches at the host; delays of other ranks are drawn from the seed, at most ``max_start_skew_ns``.
     """
 
     host_latency_ns: NonNegative
+    host_bandwidth_GBps: Positive
     cube_bytes: PositiveInt
     pe_bytes: PositiveInt
     done_bytes: PositiveInt
@@ -252,10 +256,14 @@ class Launch(Section, frozen=True):
     start_skew_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+HostCopies = Literal["dma", "free"]
+
+
 class ComponentsFile(Section, frozen=True, omit_defaults=True):
     """Keys of ``components.yaml``. ``parts``: by node kind, the parameters of users' parts, which have no section.
 
-    PEs have no MMU if ``pe_mmu`` is ``null``. Kernels start when the host launches them if ``launch`` is ``null``.
+    PEs have no MMU if ``pe_mmu`` is ``null``. Kernels start when the host launches them if ``launch`` is ``null``. The
+    host's copies and maps take time if ``host_copies`` is ``dma`` and there is a ``launch``.
     """
 
     wire: Wire
@@ -276,6 +284,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     launch: Launch | None = None
     io_cpu: IoCpu | None = None
     m_cpu: MCpu | None = None
+    host_copies: HostCopies = "free"
     parts: dict[str, dict[str, Any]] = {}
     pe_mmu: PeMmu | None = None
 

@@ -24,6 +24,10 @@ from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, middle, neig
 from sipsim.fabric.links.ucie import UcieCrossing
 
 
+HOST_NODE, IO_CPU_NODE = Node("host", -1, 0), Node("io_cpu", -1, 0)
+"""The host's memory, and IO_CPU, through which all routes to and from the host lead."""
+
+
 class Site(NamedTuple):
     """Router of a cube to which a node is attached."""
 
@@ -91,7 +95,7 @@ class MakePart(Protocol):
 
 PARTS: Registry[MakePart] = Registry(
     "part",
-    {"sipsim.chips.ahbm.mesh": ("hbm", "io", "io_cpu", "m_cpu", "pe", "router", "sram", "ucie")},
+    {"sipsim.chips.ahbm.mesh": ("hbm", "host", "io", "io_cpu", "m_cpu", "pe", "router", "sram", "ucie")},
 )
 
 
@@ -204,6 +208,10 @@ class CubeMeshGraph:
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:
         if src == dst:
             return [src]
+        if src == HOST_NODE:
+            return [src, *self._nodes_between(IO_CPU_NODE, dst)]
+        if dst == HOST_NODE:
+            return [*self._nodes_between(src, IO_CPU_NODE), dst]
         cube, router = self._site(src)
         last_cube, last_router = self._site(dst)
         nodes, ucie = [src], self._parts["ucie"]
@@ -253,6 +261,17 @@ def hbm(resolved: Resolved, _params: NoParams) -> Part:
     cube, cost = resolved.topology.cube, resolved.components.hbm
     memory = Memory("hbm", ("hbm",), cost, lambda: cube.hbm_MiB_per_pe * MIB)
     return Part(lambda: cost, lambda _to: cube.noc.hbm_distance_mm, memory=memory)
+
+
+@part("host")
+def host(resolved: Resolved, _params: NoParams) -> Part:
+    """Return the part ``host``: the end of the host's link, next to IO_CPU, whose latency each way is the node's."""
+    launch = resolved.components.launch
+
+    def cost() -> NodeCost:
+        return NO_CPU if launch is None else NodeCost(launch.host_latency_ns, launch.host_bandwidth_GBps)
+
+    return Part(cost, lambda _to: 0)
 
 
 @part("io")

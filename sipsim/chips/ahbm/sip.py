@@ -11,16 +11,9 @@ from broker.wire import PacketBatch
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.barrier import Barrier, BarrierPacket
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
-from sipsim.chips.ahbm.control import (
-    Begin,
-    ControlPath,
-    DirectLaunch,
-    FanOutChecker,
-    Launch,
-    LaunchPath,
-    Place,
-    RoutedLaunch,
-)
+from sipsim.chips.ahbm.control.fan_out import ControlPath, FanOutChecker
+from sipsim.chips.ahbm.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
+from sipsim.chips.ahbm.control.path import LaunchPath, Place
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.messages import CreditFrame, Message, WireCredit, WireFormat
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.control import GATHER, START
+from sipsim.chips.ahbm.control.path import GATHER, START
 from sipsim.chips.ahbm.costs.prices import Ps
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure

@@ -35,13 +35,12 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.control import (
+from sipsim.chips.ahbm.control.path import (
     DISPATCH,
     END,
     GATHER,
     HOST,
     IO_CPU,
-    IO_CPU_NODE,
     M_CPU,
     MARGIN,
     OF_CUBE,
@@ -62,6 +61,7 @@ from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.ipcq.records import RELEASE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
+from sipsim.chips.ahbm.mesh import IO_CPU_NODE
 from sipsim.chips.ahbm.pe.commands import MathWork, TcmPiece
 from sipsim.chips.ahbm.pe.cpu import ISSUE
 from sipsim.chips.ahbm.pe.dma import READ, READ_BLOCK, WRITE, WRITE_BLOCK

@@ -2,6 +2,7 @@
 
 LAUNCH = {
     "host_latency_ns": 500,
+    "host_bandwidth_GBps": 63,
     "cube_bytes": 64,
     "pe_bytes": 32,
     "done_bytes": 16,
@@ -11,7 +12,7 @@ LAUNCH = {
     "start_skew_seed": 0,
 }
 IO_CPU = {"cube": 0, "overhead_ns": 5, "bandwidth_GBps": 32, "launch_ns": 300, "gather_ns": 20}
-M_CPU = {"overhead_ns": 7, "bandwidth_GBps": 16, "dispatch_ns": 50, "gather_ns": 30}
+M_CPU = {"overhead_ns": 7, "bandwidth_GBps": 16, "dispatch_ns": 50, "gather_ns": 30, "dma_engines": 2}
 
 
 def launch_settings(**changes: object) -> list[str]:

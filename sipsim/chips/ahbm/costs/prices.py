@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.control import LaunchPath, Stretch
+from sipsim.chips.ahbm.control.path import LaunchPath, Stretch
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
 from sipsim.chips.ahbm.ipcq.messages import COPY, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts

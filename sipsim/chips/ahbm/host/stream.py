@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace
-from sipsim.chips.ahbm.control import Launch
+from sipsim.chips.ahbm.control.launch import Launch
 from sipsim.chips.ahbm.host.layout import TensorBase
 from sipsim.chips.ahbm.host.memory import AddressSpace, address_translator
 from sipsim.chips.ahbm.host.tensor import TensorList

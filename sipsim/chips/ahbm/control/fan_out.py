@@ -1,0 +1,262 @@
+"""Fan-out of a request from IO_CPU over M_CPUs to PEs, and the gather of their answers, as SimPy processes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import simpy
+
+from sipsim.chips.ahbm.control.path import (
+    DISPATCH,
+    GATHER,
+    IO_CPU,
+    OF_CUBE,
+    OF_PE,
+    TO_CUBE,
+    TO_PE,
+    LaunchPath,
+    Place,
+    by_cube,
+    m_cpu,
+    m_cpu_name,
+)
+from sipsim.chips.ahbm.mesh import IO_CPU_NODE
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.graph import Node, RouteGraph
+from sipsim.fabric.transport import Transport
+from sipsim.records.recorder import Recorder
+
+Ps = int
+Steps = Generator[simpy.Event, Any, None]
+"""A SimPy process, or a part of one."""
+
+
+class FanOutChecker:
+    """Checker of all fan-outs of one SIP (``--check-invariants``): tracks which targets got a message and answered.
+
+    Raises:
+        InvariantViolation: from every method.
+    """
+
+    def __init__(self, sip: int) -> None:
+        self._sip = sip
+        self._pending: dict[Any, set[Place]] = {}
+
+    def sent(self, round_: object, places: Sequence[Place]) -> None:
+        """Check that a fan-out sends its message to each of these targets once."""
+        self._pending[round_] = set(places)
+        if len(self._pending[round_]) < len(places):
+            raise self._violation(f"a fan-out sends its message to a target twice: {sorted(places)}")
+
+    def answered(self, round_: object, place: Place) -> None:
+        """Check that a target answers a message of the fan-out, and answers only once."""
+        if place not in self._pending.get(round_, ()):
+            raise self._violation(f"cube {place[0]}, target {place[1]} answers a message twice, or before its arrival")
+        self._pending[round_].remove(place)
+
+    def gathered(self, round_: object) -> None:
+        """Check that all targets have answered when IO_CPU has gathered a fan-out's answers."""
+        missing = self._pending.pop(round_)
+        if missing:
+            raise self._violation(f"IO_CPU gathered a request before (cube, target) {sorted(missing)} answered")
+
+    def starts(self, place: Place, now_ps: Ps, target_ps: Ps) -> None:
+        """Check that a kernel that starts now, at ``now_ps``, does not start before ``target_ps``."""
+        if now_ps < target_ps:
+            where = f"cube {place[0]}, PE {place[1]}"
+            raise self._violation(f"kernel on {where} starts at {now_ps} ps, before its stamped start, {target_ps} ps")
+
+    def _violation(self, what: str) -> InvariantViolation:
+        return InvariantViolation(f"SIP {self._sip}: {what}")
+
+
+class Cpu:
+    """Management CPU as a SimPy process: it handles the requests in its inbox one after the other, in their order."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._inbox = simpy.Store(env)
+        env.process(self._run())
+
+    def post(self, steps: Steps) -> None:
+        """Put a request that arrives now into the inbox: ``steps`` are what the CPU does for it."""
+        self._inbox.put(steps)
+
+    def _run(self) -> Steps:
+        while True:
+            steps = yield self._inbox.get()
+            yield from steps
+
+
+class ControlPath:
+    """IO_CPU and the M_CPUs of one SIP. ``checker`` is None without ``--check-invariants``.
+
+    Every hop is a transfer over the NoC on ``vc_compute`` and shares bandwidth with other traffic. Limit: the inbox of
+    a CPU is unbounded.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        fabric: Transport,
+        graph: RouteGraph,
+        path: LaunchPath,
+        recorder: Recorder,
+        checker: FanOutChecker | None = None,
+    ) -> None:
+        self.engine = engine
+        self.env = engine.env
+        self.path = path
+        self.recorder = recorder
+        self.checker = checker
+        self.io_cpu = Cpu(self.env)
+        self._fabric = fabric
+        self._graph = graph
+        self._m_cpus: dict[int, Cpu] = {}
+
+    def m_cpu(self, cube: int) -> Cpu:
+        """Return the M_CPU of a cube, which is built at its first use."""
+        if cube not in self._m_cpus:
+            self._m_cpus[cube] = Cpu(self.env)
+        return self._m_cpus[cube]
+
+    def start(self, steps: Steps) -> None:
+        """Start a process of the control path now."""
+        self.env.process(steps)
+
+    def wait(self, delay_ps: Ps) -> simpy.Event:
+        """Return an event that succeeds after ``delay_ps``."""
+        return self.env.timeout(delay_ps)
+
+    def send(self, src: Node, dst: Node, nbytes: int, then: Callable[[], None]) -> None:
+        """Send a message of ``nbytes`` now; call ``then`` when its last byte arrives."""
+        train = self._fabric.train((src, "control"))
+        self._fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then())
+
+
+class Sizes(NamedTuple):
+    """Bytes of the messages of a fan-out: of a message to an M_CPU, of a message to a PE, and of an answer."""
+
+    cube_bytes: int
+    pe_bytes: int
+    done_bytes: int
+
+
+class FanOut(ABC):
+    """Fan-out of a request from IO_CPU to ``targets`` by (cube, number), because of span ``cause``, and its gather.
+
+    An M_CPU (ADR-0035) takes ``dispatch_ps`` for each target of its cube, in order, and ``m_gather_ps`` for each
+    answer. IO_CPU (ADR-0036) takes ``io_gather_ps`` per cube's answer. ``gathered(span)`` is called when IO_CPU has
+    taken the answers of all cubes.
+    """
+
+    def __init__(
+        self,
+        control: ControlPath,
+        targets: Sequence[Place],
+        sizes: Sizes,
+        gathered: Callable[[int], None],
+        cause: int,
+    ) -> None:
+        self._control = control
+        self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
+        self._sizes = sizes
+        self._gathered = gathered
+        self._cubes = by_cube(targets)
+        self._answers: dict[int, list[int]] = {cube: [] for cube in self._cubes}
+        self._of_cubes: list[int] = []
+        self._checker = control.checker
+        if self._checker is not None:
+            self._checker.sent(self, targets)
+        now_ps = self._engine.now_ps
+        for cube in self._cubes:
+            control.send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, partial(self._at_cube, cube, now_ps, cause))
+
+    @abstractmethod
+    def _hand_over(self, target: Place, cause: int) -> None:
+        """Give the request to a target now, after the span ``cause`` of its dispatch."""
+
+    def _at_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
+        now_ps = self._engine.now_ps
+        span = self._recorder.span(m_cpu_name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
+        self._control.m_cpu(cube).post(self._dispatch(cube, now_ps, span))
+
+    def _dispatch(self, cube: int, here_ps: Ps, cause: int) -> Steps:
+        """Dispatch the request from a cube's M_CPU to the cube's targets, one after the other."""
+        for index, number in enumerate(self._cubes[cube]):
+            yield self._control.wait(self._path.dispatch_ps)
+            now_ps = self._engine.now_ps
+            span = self._recorder.span(m_cpu_name(cube), DISPATCH, here_ps, now_ps, cause, index + 1)
+            self._hand_over((cube, number), span)
+
+    def _answered(self, target: Place, span: int) -> None:
+        """Take a target's answer, which has reached its M_CPU now with ``span``."""
+        if self._checker is not None:
+            self._checker.answered(self, target)
+        self._control.m_cpu(target[0]).post(self._count(target[0], self._engine.now_ps, span))
+
+    def _count(self, cube: int, here_ps: Ps, span: int) -> Steps:
+        """Count an answer at a cube's M_CPU; after the last one, send the cube's answer."""
+        yield self._control.wait(self._path.m_gather_ps)
+        answers, now_ps = self._answers[cube], self._engine.now_ps
+        answers.append(span)
+        if len(answers) == len(self._cubes[cube]):
+            gathered = self._recorder.span(m_cpu_name(cube), GATHER, here_ps, now_ps, span, *answers)
+            then = partial(self._of_cube, cube, now_ps, gathered)
+            self._control.send(m_cpu(cube), IO_CPU_NODE, self._sizes.done_bytes, then)
+
+    def _of_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
+        now_ps, done_bytes = self._engine.now_ps, self._sizes.done_bytes
+        span = self._recorder.span(m_cpu_name(cube), OF_CUBE, sent_ps, now_ps, cause, cube, done_bytes)
+        self._control.io_cpu.post(self._count_cube(now_ps, span))
+
+    def _count_cube(self, here_ps: Ps, span: int) -> Steps:
+        """Count a cube's answer at IO_CPU; after the last one, end the fan-out."""
+        yield self._control.wait(self._path.io_gather_ps)
+        self._of_cubes.append(span)
+        if len(self._of_cubes) == len(self._cubes):
+            if self._checker is not None:
+                self._checker.gathered(self)
+            now_ps = self._engine.now_ps
+            self._gathered(self._recorder.span(IO_CPU, GATHER, here_ps, now_ps, span, *self._of_cubes))
+
+
+AtPe = Callable[[Place, int], None]
+"""Callback for the arrival of a message at a PE, with the span of the message."""
+
+
+class Broadcast(FanOut):
+    """Fan-out to PEs: a message to each PE, and its answer.
+
+    ``at_pe`` makes a PE act on the message; :meth:`answer` reports that the PE is done.
+    """
+
+    def __init__(
+        self,
+        control: ControlPath,
+        places: Sequence[Place],
+        sizes: Sizes,
+        at_pe: AtPe,
+        gathered: Callable[[int], None],
+        cause: int,
+    ) -> None:
+        super().__init__(control, places, sizes, gathered, cause)
+        self._at_pe = at_pe
+
+    def _hand_over(self, target: Place, cause: int) -> None:
+        then = partial(self._at_one, target, self._engine.now_ps, cause)
+        self._control.send(m_cpu(target[0]), Node("pe", *target), self._sizes.pe_bytes, then)
+
+    def _at_one(self, place: Place, sent_ps: Ps, cause: int) -> None:
+        name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
+        self._at_pe(place, self._recorder.span(name, TO_PE, sent_ps, now_ps, cause, *place, self._sizes.pe_bytes))
+
+    def answer(self, place: Place, cause: int) -> None:
+        """Send the answer of the PE at ``place``, which is done; span ``cause``, which ends now, is the cause."""
+        then = partial(self._of_pe, place, self._engine.now_ps, cause)
+        self._control.send(Node("pe", *place), m_cpu(place[0]), self._sizes.done_bytes, then)
+
+    def _of_pe(self, place: Place, sent_ps: Ps, cause: int) -> None:
+        name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
+        self._answered(place, self._recorder.span(name, OF_PE, sent_ps, now_ps, cause, *place, self._sizes.done_bytes))

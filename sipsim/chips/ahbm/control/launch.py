@@ -1,0 +1,158 @@
+"""Launch of kernels: from the host over IO_CPU (ADR-0036) and M_CPUs (ADR-0035) to PEs, and back.
+
+A config without a control path launches at once (:class:`DirectLaunch`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, Sizes, Steps
+from sipsim.chips.ahbm.control.path import (
+    END,
+    HOST,
+    IO_CPU,
+    MARGIN,
+    SKEW,
+    START,
+    TAKE,
+    TO_IO_CPU,
+    Place,
+    m_cpu_name,
+)
+
+Ps = int
+Begin = Callable[[Place, int], None]
+"""Function that starts the kernel of a PE now, because of a span."""
+
+
+class Launch(ABC):
+    """Launch in progress.
+
+    ``target_ps``: start time that IO_CPU has stamped; None without a stamp. ``late_ps``: time from ``target_ps`` to the
+    start of the latest kernel.
+    """
+
+    target_ps: Ps | None = None
+    late_ps: Ps = 0
+
+    @abstractmethod
+    def ended(self, place: Place, span: int) -> None:
+        """Note that the kernel of a PE has ended now, with ``span``."""
+
+
+class DirectLaunch(Launch):
+    """Launch without a control path: all kernels start at once, and the host sees the last end without delay."""
+
+    def __init__(self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int) -> None:
+        self._running = len(places)
+        self._done = done
+        for place in places:
+            begin(place, cause)
+        if not places:
+            done(cause)
+
+    def ended(self, place: Place, span: int) -> None:
+        self._running -= 1
+        if not self._running:
+            self._done(span)
+
+
+class RoutedLaunch(Launch):
+    """Launch over the control path. ``rank`` selects the start skew. ``run``: index of its collective, or None.
+
+    The host's message arrives at IO_CPU after the host latency and the SIP's start skew. IO_CPU takes ``launch_ns``,
+    stamps one start for all cubes (``target_ps``), and fans the launch out. A PE whose message arrives earlier waits
+    for this time; a PE whose message arrives later starts late. A PE answers when its kernel ends. The host sees the
+    end of the launch one host latency after IO_CPU has gathered all answers. Limit: a launch that waits for an earlier
+    launch on the same PEs leaves the host when the host sees the end of the earlier launch.
+    """
+
+    def __init__(
+        self,
+        control: ControlPath,
+        rank: int,
+        places: Sequence[Place],
+        begin: Begin,
+        done: Callable[[int], None],
+        cause: int,
+        run: int | None,
+    ) -> None:
+        self._control = control
+        self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
+        self._places = places
+        self._begin = begin
+        self._done = done
+        self._run = run
+        self._waiting: list[tuple[Place, int]] = []
+        self._broadcast: Broadcast | None = None
+        self._margin = 0
+        control.start(self._to_io_cpu(self._path.skew_ps(rank), cause))
+
+    def _to_io_cpu(self, skew_ps: Ps, cause: int) -> Steps:
+        made_ps, span = self._engine.now_ps, cause
+        left_ps = made_ps + skew_ps
+        yield self._control.wait(skew_ps + self._path.host_ps)
+        if skew_ps:
+            span = self._recorder.span(HOST, SKEW, made_ps, left_ps, span)
+        here_ps = self._engine.now_ps
+        span = self._recorder.span(HOST, TO_IO_CPU, left_ps, here_ps, span)
+        self._control.io_cpu.post(self._take(here_ps, span))
+
+    def _take(self, here_ps: Ps, cause: int) -> Steps:
+        """Take the launch at IO_CPU, stamp its start, and fan it out."""
+        yield self._control.wait(self._path.launch_ps)
+        span = self._recorder.span(IO_CPU, TAKE, here_ps, self._engine.now_ps, cause)
+        if not self._places:
+            self._gathered(span)
+            return
+        sizes = self._path.launch
+        self._control.start(self._start_together(span))
+        self._broadcast = Broadcast(
+            self._control,
+            self._places,
+            Sizes(sizes.cube_bytes, sizes.pe_bytes, sizes.done_bytes),
+            self._at_pe,
+            self._gathered,
+            span,
+        )
+
+    def _start_together(self, cause: int) -> Steps:
+        """Start all PEs that have their message at the stamped time, ``target_ps``."""
+        stamped_ps = self._engine.now_ps
+        self.target_ps = stamped_ps + self._path.margin_ps(self._places)
+        yield self._control.wait(self.target_ps - stamped_ps)
+        places = [place for pes in self._places for place in pes]
+        self._margin = self._recorder.span(IO_CPU, MARGIN, stamped_ps, self.target_ps, cause, *places)
+        waiting, self._waiting = sorted(self._waiting), []
+        for place, span in waiting:
+            self._start_one(place, span, self._margin)
+
+    def _at_pe(self, place: Place, span: int) -> None:
+        if not self._margin:
+            self._waiting.append((place, span))
+            return
+        assert self.target_ps is not None
+        self.late_ps = max(self.late_ps, self._engine.now_ps - self.target_ps)
+        self._start_one(place, span, span)
+
+    def _start_one(self, place: Place, message: int, cause: int) -> None:
+        """Start a kernel. The later of two events is its cause: the arrival of its message, or the stamped time."""
+        now_ps = self._engine.now_ps
+        if self._control.checker is not None:
+            assert self.target_ps is not None
+            self._control.checker.starts(place, now_ps, self.target_ps)
+        name = m_cpu_name(place[0])
+        self._begin(place, self._recorder.span(name, START, now_ps, now_ps, cause, message, self._margin))
+
+    def ended(self, place: Place, span: int) -> None:
+        assert self._broadcast is not None
+        self._broadcast.answer(place, span)
+
+    def _gathered(self, cause: int) -> None:
+        self._broadcast = None  # break the reference cycle
+        self._control.start(self._to_host(cause))
+
+    def _to_host(self, cause: int) -> Steps:
+        sent_ps = self._engine.now_ps
+        yield self._control.wait(self._path.host_ps)
+        self._done(self._recorder.span(HOST, END, sent_ps, self._engine.now_ps, cause, self._run))
