@@ -238,18 +238,19 @@ class MCpu(Node, frozen=True):
 class Launch(Section, frozen=True):
     """``launch``: the path of a launch from the host to the PEs and back.
 
-    ``host_latency_ns``: time from the host to IO_CPU, and back; ``host_bandwidth_GBps``: bandwidth of this link, each
-    way. ``cube_bytes``, ``pe_bytes``, ``done_bytes``: sizes of
-    a message to an M_CPU, to a PE, and of an answer. ``start_margin_ns``: time from IO_CPU's sending to the start time;
-    the longest time that a message needs without other traffic if ``null``. ``start_skew_ns``: by rank, the delay of
-    launches at the host; delays of other ranks are drawn from the seed, at most ``max_start_skew_ns``.
+    ``host_latency_ns``: time from the host to IO_CPU, and back; ``bandwidth_GBps``: bandwidth of this link, each
+    way. ``cube_bytes``, ``pe_bytes``, ``done_bytes``: sizes of a message to an M_CPU, to a PE, and of an answer;
+    ``entry_bytes``: size of a page-table entry in a message. ``start_margin_ns``: time from IO_CPU's sending to the
+    start time; the longest time that a message needs without other traffic if ``null``. ``start_skew_ns``: by rank, the
+    delay of launches at the host; delays of other ranks are drawn from the seed, at most ``max_start_skew_ns``.
     """
 
     host_latency_ns: NonNegative
-    host_bandwidth_GBps: Positive
+    bandwidth_GBps: Positive
     cube_bytes: PositiveInt
     pe_bytes: PositiveInt
     done_bytes: PositiveInt
+    entry_bytes: PositiveInt
     start_margin_ns: NonNegative | None
     start_skew_ns: dict[str, NonNegative]
     max_start_skew_ns: NonNegative

@@ -120,7 +120,7 @@ class TestEvents:
         ("body", "cubes", "pes"), [("cubes=3", 1, 1), ("pes=0", 16, 16), ("pes=range(8)", 16, 128)]
     )
     def test_they_grow_with_cubes_and_pes(self, tmp_path: Path, body: str, cubes: int, pes: int) -> None:
-        """A message to a PE or cube and its answer: two transfers of one or two events each, the service time of its CPU
+        """A message to a PE or cube and its answer: two transfers of one or two events each, the service time of a CPU
         twice, and four events of the inbox; besides, the processes of the launch and of its CPUs."""
         path = script_file(tmp_path, SCRIPT + f"    torch.launch(idle, {body})\n")
         free, routed = (run(*MESH, *flags, path).document["ranks"][0]["events"] for flags in ((), launch_flags()))

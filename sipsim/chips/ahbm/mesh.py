@@ -23,7 +23,6 @@ from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, middle, neighbour, steps
 from sipsim.fabric.links.ucie import UcieCrossing
 
-
 HOST_NODE, IO_CPU_NODE = Node("host", -1, 0), Node("io_cpu", -1, 0)
 """The host's memory, and IO_CPU, through which all routes to and from the host lead."""
 
@@ -158,7 +157,7 @@ class CubeMeshGraph:
         self.memories = {space: memory for space, (_, memory) in self._serving.items()}
         self._chunks = chunks
         self._edges: dict[tuple[Node, Node], Edge] = {}
-        self._routes: dict[tuple[Node, Node], Route] = {}
+        self._routes: dict[tuple[Node, ...], Route] = {}
 
     @cached_property
     def n_cubes(self) -> int:
@@ -185,6 +184,13 @@ class CubeMeshGraph:
             nodes = self._nodes_between(src, dst)
             edges = tuple(self.edge(a, b) for a, b in pairwise(nodes))
             self._routes[key] = Route(src, self.overhead_ps(src), edges)
+        return self._routes[key]
+
+    def route_through(self, src: Node, via: Node, dst: Node) -> Route:
+        """Return the route from ``src`` to ``dst`` through a part at ``via``, whose overhead counts in and out."""
+        key = (src, via, dst)
+        if key not in self._routes:
+            self._routes[key] = self.route(src, via).then(self.route(via, dst))
         return self._routes[key]
 
     def edge(self, src: Node, dst: Node) -> Edge:
@@ -269,7 +275,7 @@ def host(resolved: Resolved, _params: NoParams) -> Part:
     launch = resolved.components.launch
 
     def cost() -> NodeCost:
-        return NO_CPU if launch is None else NodeCost(launch.host_latency_ns, launch.host_bandwidth_GBps)
+        return NO_CPU if launch is None else NodeCost(launch.host_latency_ns, launch.bandwidth_GBps)
 
     return Part(cost, lambda _to: 0)
 

@@ -11,6 +11,7 @@ from broker.wire import PacketBatch
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.barrier import Barrier, BarrierPacket
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
+from sipsim.chips.ahbm.control.copies import HostCopies
 from sipsim.chips.ahbm.control.fan_out import ControlPath, FanOutChecker
 from sipsim.chips.ahbm.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
 from sipsim.chips.ahbm.control.path import LaunchPath, Place
@@ -187,6 +188,8 @@ class Sip(SipParts):
         self.ipcqs = Ipcqs(self._ipcq_of)
         self._join_network()
         self.control = self._make_control()
+        has_copies = self.control is not None and plan.resolved.components.host_copies == "dma"
+        self.copies = HostCopies(self, self.control) if self.control is not None and has_copies else None
         self._pes: dict[Place, Pe] = {}
         if self.page_table is not None:
             # Drop the listeners of the previous row's MMUs.

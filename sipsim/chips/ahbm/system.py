@@ -90,14 +90,15 @@ class AhbmSystem(RoutedSips):
         return {**view, "topology": topology, "components": self._canonical_components()}
 
     def _canonical_components(self) -> dict[str, Any]:
-        """Return ``components.yaml`` without memory kinds that are the default, and without the keys of the host's copies.
+        """Return ``components.yaml`` without default memory kinds, and without the keys of the host's copies and maps.
 
         These keys act on times only, so a run without copies has the same digest whatever their values.
         """
         components: dict[str, Any] = msgspec.to_builtins(self.resolved.components)
         components.pop("host_copies", None)
-        for name, key in (("launch", "host_bandwidth_GBps"), ("m_cpu", "dma_engines")):
-            components.get(name, {}).pop(key, None)
+        for name, keys in (("launch", ("bandwidth_GBps", "entry_bytes")), ("m_cpu", ("dma_engines",))):
+            for key in keys:
+                components.get(name, {}).pop(key, None)
         for section in components.values():
             if section.get("kind") == FIXED_LATENCY:
                 del section["kind"]

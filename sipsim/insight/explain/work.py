@@ -25,6 +25,8 @@ Spans of the control path::
     start margin                           cube and number of each PE that starts
     gather                                 the spans of the answers
     start                                  the spans of the message and of the margin
+    request to host                        cube, bytes
+    write to device, read from device      cube, address, bytes
     end of a launch                        the index of its collective
 """
 
@@ -36,8 +38,12 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.control.path import (
+    ASK_HOST,
     DISPATCH,
     END,
+    END_OF_COPY,
+    END_OF_MAP,
+    FROM_DEVICE,
     GATHER,
     HOST,
     IO_CPU,
@@ -47,7 +53,10 @@ from sipsim.chips.ahbm.control.path import (
     OF_PE,
     SKEW,
     TAKE,
+    TAKE_COPY,
+    TAKE_MAP,
     TO_CUBE,
+    TO_DEVICE,
     TO_IO_CPU,
     TO_PE,
     m_cpu,
@@ -61,7 +70,7 @@ from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.ipcq.records import RELEASE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
-from sipsim.chips.ahbm.mesh import IO_CPU_NODE
+from sipsim.chips.ahbm.mesh import HOST_NODE, IO_CPU_NODE
 from sipsim.chips.ahbm.pe.commands import MathWork, TcmPiece
 from sipsim.chips.ahbm.pe.cpu import ISSUE
 from sipsim.chips.ahbm.pe.dma import READ, READ_BLOCK, WRITE, WRITE_BLOCK
@@ -75,7 +84,7 @@ PHASE = "(launch)"
 
 
 def is_control(span: Span) -> bool:
-    """Whether the component of a span is the host, IO_CPU or an M_CPU."""
+    """Whether the component of a span is the host, IO_CPU, an M_CPU or its DMA."""
     return not span.component.startswith("cube") and span.component.startswith((HOST, IO_CPU, M_CPU))
 
 
@@ -98,8 +107,13 @@ MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", 
 
 _FIXED = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
 """Fixed prices of the spans of PE_CPU."""
-_FIXED_IN_LAUNCH = {TO_IO_CPU: "host_latency", END: "host_latency", DISPATCH: "m_cpu_dispatch", GATHER: "m_cpu_gather"}
-_FIXED_ON_IO_CPU = {TAKE: "io_cpu_launch", GATHER: "io_cpu_gather"}
+_FIXED_IN_LAUNCH = {
+    **dict.fromkeys((TO_IO_CPU, END, END_OF_COPY, END_OF_MAP), "host_latency"),
+    DISPATCH: "m_cpu_dispatch",
+    GATHER: "m_cpu_gather",
+}
+_FIXED_ON_IO_CPU = {**dict.fromkeys((TAKE, TAKE_COPY, TAKE_MAP), "io_cpu_launch"), GATHER: "io_cpu_gather"}
+_OF_COPIES = {TO_DEVICE: "host_write", FROM_DEVICE: "host_read"}
 
 
 class Call(NamedTuple):
@@ -265,6 +279,11 @@ def _control_calls(rank: int, span: Span) -> list[Call]:
     if name in (TO_CUBE, TO_PE, OF_PE, OF_CUBE):
         ends = [m_cpu(facts[0]), Node("pe", *facts[:2]) if name in (TO_PE, OF_PE) else IO_CPU_NODE]
         return [Call("control_message", (*(ends[::-1] if name in (TO_CUBE, OF_PE) else ends), facts[-1]))]
+    if name == ASK_HOST:
+        return [Call("control_message", (m_cpu(facts[0]), HOST_NODE, facts[1]))]
+    if name in _OF_COPIES:
+        cube, address, nbytes = facts
+        return [Call(_OF_COPIES[name], (cube, memory_of(address), nbytes))]
     if name == SKEW:
         return [Call("start_skew", (rank,))]
     if name == MARGIN:

@@ -2,10 +2,11 @@
 
 LAUNCH = {
     "host_latency_ns": 500,
-    "host_bandwidth_GBps": 63,
+    "bandwidth_GBps": 63,
     "cube_bytes": 64,
     "pe_bytes": 32,
     "done_bytes": 16,
+    "entry_bytes": 24,
     "start_margin_ns": "null",
     "start_skew_ns": "{}",
     "max_start_skew_ns": 0,

@@ -3,17 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import simpy
 
 from sipsim.chips.ahbm.control.path import (
     DISPATCH,
     GATHER,
+    HOST,
     IO_CPU,
     OF_CUBE,
     OF_PE,
+    SKEW,
     TO_CUBE,
+    TO_IO_CPU,
     TO_PE,
     LaunchPath,
     Place,
@@ -111,7 +114,7 @@ class ControlPath:
         self.recorder = recorder
         self.checker = checker
         self.io_cpu = Cpu(self.env)
-        self._fabric = fabric
+        self.fabric = fabric
         self._graph = graph
         self._m_cpus: dict[int, Cpu] = {}
 
@@ -131,8 +134,8 @@ class ControlPath:
 
     def send(self, src: Node, dst: Node, nbytes: int, then: Callable[[], None]) -> None:
         """Send a message of ``nbytes`` now; call ``then`` when its last byte arrives."""
-        train = self._fabric.train((src, "control"))
-        self._fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then())
+        train = self.fabric.train((src, "control"))
+        self.fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then())
 
 
 class Sizes(NamedTuple):
@@ -220,6 +223,57 @@ class FanOut(ABC):
                 self._checker.gathered(self)
             now_ps = self._engine.now_ps
             self._gathered(self._recorder.span(IO_CPU, GATHER, here_ps, now_ps, span, *self._of_cubes))
+
+
+class HostRequest(ABC):
+    """Request of the host: over IO_CPU to the fan-out that :meth:`_fan_out` starts, and back when it is gathered.
+
+    The request leaves the host ``skew_ps`` from now, because of span ``cause``; the times between host and IO_CPU are
+    the host latency, and IO_CPU takes ``launch_ns`` for the request. ``done(span)`` is called when the host sees its
+    end. ``span_names``: of IO_CPU's work and of the end, which has the further ``facts``.
+    """
+
+    span_names: ClassVar[tuple[str, str]]
+
+    def __init__(
+        self,
+        control: ControlPath,
+        done: Callable[[int], None],
+        cause: int,
+        skew_ps: Ps = 0,
+        facts: tuple[Any, ...] = (),
+    ) -> None:
+        self._control = control
+        self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
+        self._done = done
+        self._facts = facts
+        control.start(self._to_io_cpu(skew_ps, cause))
+
+    @abstractmethod
+    def _fan_out(self, cause: int) -> None:
+        """Fan the request out now, after IO_CPU's work with span ``cause``; end it by :meth:`_gathered`."""
+
+    def _to_io_cpu(self, skew_ps: Ps, cause: int) -> Steps:
+        made_ps, span = self._engine.now_ps, cause
+        left_ps = made_ps + skew_ps
+        yield self._control.wait(skew_ps + self._path.host_ps)
+        if skew_ps:
+            span = self._recorder.span(HOST, SKEW, made_ps, left_ps, span)
+        here_ps = self._engine.now_ps
+        span = self._recorder.span(HOST, TO_IO_CPU, left_ps, here_ps, span)
+        self._control.io_cpu.post(self._take(here_ps, span))
+
+    def _take(self, here_ps: Ps, cause: int) -> Steps:
+        yield self._control.wait(self._path.launch_ps)
+        self._fan_out(self._recorder.span(IO_CPU, self.span_names[0], here_ps, self._engine.now_ps, cause))
+
+    def _gathered(self, cause: int) -> None:
+        self._control.start(self._to_host(cause))
+
+    def _to_host(self, cause: int) -> Steps:
+        sent_ps = self._engine.now_ps
+        yield self._control.wait(self._path.host_ps)
+        self._done(self._recorder.span(HOST, self.span_names[1], sent_ps, self._engine.now_ps, cause, *self._facts))
 
 
 AtPe = Callable[[Place, int], None]

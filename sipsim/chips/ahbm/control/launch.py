@@ -6,16 +6,13 @@ A config without a control path launches at once (:class:`DirectLaunch`).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, Sizes, Steps
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, HostRequest, Sizes, Steps
 from sipsim.chips.ahbm.control.path import (
     END,
-    HOST,
     IO_CPU,
     MARGIN,
-    SKEW,
     START,
     TAKE,
-    TO_IO_CPU,
     Place,
     m_cpu_name,
 )
@@ -57,7 +54,7 @@ class DirectLaunch(Launch):
             self._done(span)
 
 
-class RoutedLaunch(Launch):
+class RoutedLaunch(HostRequest, Launch):
     """Launch over the control path. ``rank`` selects the start skew. ``run``: index of its collective, or None.
 
     The host's message arrives at IO_CPU after the host latency and the SIP's start skew. IO_CPU takes ``launch_ns``,
@@ -66,6 +63,8 @@ class RoutedLaunch(Launch):
     end of the launch one host latency after IO_CPU has gathered all answers. Limit: a launch that waits for an earlier
     launch on the same PEs leaves the host when the host sees the end of the earlier launch.
     """
+
+    span_names = TAKE, END
 
     def __init__(
         self,
@@ -77,43 +76,27 @@ class RoutedLaunch(Launch):
         cause: int,
         run: int | None,
     ) -> None:
-        self._control = control
-        self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
+        super().__init__(control, done, cause, control.path.skew_ps(rank), (run,))
         self._places = places
         self._begin = begin
-        self._done = done
-        self._run = run
         self._waiting: list[tuple[Place, int]] = []
         self._broadcast: Broadcast | None = None
         self._margin = 0
-        control.start(self._to_io_cpu(self._path.skew_ps(rank), cause))
 
-    def _to_io_cpu(self, skew_ps: Ps, cause: int) -> Steps:
-        made_ps, span = self._engine.now_ps, cause
-        left_ps = made_ps + skew_ps
-        yield self._control.wait(skew_ps + self._path.host_ps)
-        if skew_ps:
-            span = self._recorder.span(HOST, SKEW, made_ps, left_ps, span)
-        here_ps = self._engine.now_ps
-        span = self._recorder.span(HOST, TO_IO_CPU, left_ps, here_ps, span)
-        self._control.io_cpu.post(self._take(here_ps, span))
-
-    def _take(self, here_ps: Ps, cause: int) -> Steps:
-        """Take the launch at IO_CPU, stamp its start, and fan it out."""
-        yield self._control.wait(self._path.launch_ps)
-        span = self._recorder.span(IO_CPU, TAKE, here_ps, self._engine.now_ps, cause)
+    def _fan_out(self, cause: int) -> None:
+        """Stamp the start of the launch, and fan it out."""
         if not self._places:
-            self._gathered(span)
+            self._gathered(cause)
             return
         sizes = self._path.launch
-        self._control.start(self._start_together(span))
+        self._control.start(self._start_together(cause))
         self._broadcast = Broadcast(
             self._control,
             self._places,
             Sizes(sizes.cube_bytes, sizes.pe_bytes, sizes.done_bytes),
             self._at_pe,
             self._gathered,
-            span,
+            cause,
         )
 
     def _start_together(self, cause: int) -> Steps:
@@ -150,9 +133,4 @@ class RoutedLaunch(Launch):
 
     def _gathered(self, cause: int) -> None:
         self._broadcast = None  # break the reference cycle
-        self._control.start(self._to_host(cause))
-
-    def _to_host(self, cause: int) -> Steps:
-        sent_ps = self._engine.now_ps
-        yield self._control.wait(self._path.host_ps)
-        self._done(self._recorder.span(HOST, END, sent_ps, self._engine.now_ps, cause, self._run))
+        super()._gathered(cause)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.mesh import HOST_NODE, IO_CPU_NODE
+from sipsim.chips.ahbm.mesh import IO_CPU_NODE
 from sipsim.config.schema import IoCpu, MCpu, Resolved
 from sipsim.config.schema import Launch as LaunchSection
 from sipsim.core.units import ns_to_ps
@@ -24,14 +24,6 @@ def m_cpu(cube: int) -> Node:
 def by_cube(places: Iterable[Place]) -> dict[int, list[int]]:
     """Return the PE numbers of each cube, in the order of ``places``."""
     return {cube: [pe for _, pe in group] for cube, group in groupby(sorted(places), key=lambda place: place[0])}
-
-
-def device_route(graph: RouteGraph, cube: int, memory: Node, to_device: bool) -> Route:
-    """Return the route of a copy between host and memory through the M_CPU.DMA of a cube: in and out of its port."""
-    here = m_cpu(cube)
-    if to_device:
-        return graph.route(HOST_NODE, here).then(graph.route(here, memory))
-    return graph.route(memory, here).then(graph.route(here, HOST_NODE))
 
 
 class Stretch(NamedTuple):
@@ -122,7 +114,7 @@ SKEW, TO_IO_CPU, TAKE, MARGIN, START, END = (
 )
 TO_CUBE, TO_PE, OF_PE, OF_CUBE = "to M_CPU", "to PE", "answer of PE", "answer of M_CPU"
 DISPATCH, GATHER = "dispatch", "gather"
-TAKE_COPY, FETCH, WRITE, READ, END_OF_COPY = (
+TAKE_COPY, ASK_HOST, TO_DEVICE, FROM_DEVICE, END_OF_COPY = (
     "copy",
     "request to host",
     "write to device",

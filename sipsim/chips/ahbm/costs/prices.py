@@ -11,10 +11,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.control.path import LaunchPath, Stretch
+from sipsim.chips.ahbm.control.path import LaunchPath, Stretch, m_cpu
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
 from sipsim.chips.ahbm.ipcq.messages import COPY, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
+from sipsim.chips.ahbm.mesh import HOST_NODE
 from sipsim.chips.ahbm.pe.commands import MathWork
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.chips.ahbm.pe.math import MathTimes
@@ -42,9 +43,9 @@ SEND, DATA, ACKNOWLEDGEMENT, CREDIT = "send", "data", "acknowledgement", "credit
 """Steps of a transfer, in addition to ``COPY``."""
 _KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
 """Kinds of the terms of nodes. The kind of memories is ``MEMORY``; that of other parts is the name of the part."""
-_SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
+_SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port", "host": "launch"}
 """Config sections of node kinds whose section has another name."""
-_OVERHEADS = {"ucie": "fdi_to_fdi_ns"}
+_OVERHEADS = {"ucie": "fdi_to_fdi_ns", "host": "host_latency_ns"}
 """Keys of a node's overhead, where the key is not ``overhead_ns``."""
 _PARTS = {
     "router": "routers",
@@ -53,6 +54,7 @@ _PARTS = {
     "pe": "PE_DMA",
     "hbm": "HBM ports",
     "sram": "SRAM ports",
+    "host": "between host and IO_CPU",
     "io_cpu": "IO_CPU port",
     "m_cpu": "M_CPU ports",
 }
@@ -264,6 +266,27 @@ class Prices:
         """Price a message between IO_CPU, an M_CPU and a PE."""
         return self._transfer("", [(0, self.system.graph.route(src, dst))], nbytes)
 
+    def host_write(self, cube: int, address: int, nbytes: int) -> Price:
+        """Price a block of a copy to the device, from the host's bytes on to the end of the write."""
+        node, port, space = self._memory_at(address)
+        path = [(0, self.system.graph.route_through(HOST_NODE, m_cpu(cube), node))]
+        ends = [self._span("", space, port, port.write_span_ps(nbytes, address), nbytes)]
+        drain = self._drain("", path, self._wire_format.data_bytes(nbytes), (), ends)
+        return [self._head("", path), drain, self._writing("", space, port)]
+
+    def host_read(self, cube: int, address: int, nbytes: int) -> Price:
+        """Price a block of a copy to the host, from the command to the memory until its last byte has passed M_CPU."""
+        node, port, space = self._memory_at(address)
+        graph, here = self.system.graph, m_cpu(cube)
+        path = [(0, graph.route_through(node, here, HOST_NODE))]
+        spans = [self._span("", space, port, port.read_span_ps(nbytes), nbytes)]
+        return [
+            *self._transfer("", [(0, graph.route(here, node))], self._components.pe_dma.command_bytes),
+            self._reading("", space, port),
+            self._head("", [(0, graph.route(node, here))]),
+            self._drain("", path, self._wire_format.data_bytes(nbytes), spans),
+        ]
+
     def start_skew(self, rank: int) -> Price:
         """Price the delay of a rank's launches at its host."""
         is_given = str(rank) in self.launch_path.launch.start_skew_ns
@@ -378,8 +401,11 @@ class Prices:
         return [f"{name}.bandwidth_GBps" for name, each in costs.items() if each and each.bandwidth_GBps == least]
 
     def _memory(self, place: Place, address: int) -> tuple[Node, Node, MemoryPort, str]:
+        return Node("pe", place[1], place[2]), *self._memory_at(address)
+
+    def _memory_at(self, address: int) -> tuple[Node, MemoryPort, str]:
         space, node = PhysAddr.decode(address).space, self.node_of(address)
-        return Node("pe", place[1], place[2]), node, self._memories.at(space, node), space
+        return node, self._memories.at(space, node), space
 
     def _inside(self, place: Place, start: Node, end: Node) -> Path:
         return [(place[0], self.system.graph.route(start, end))]

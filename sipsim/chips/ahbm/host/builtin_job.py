@@ -21,7 +21,7 @@ from sipsim.chips.ahbm.collectives.launch import PlannedCall, plan_call
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import PAIR_BYTES, ProcessGroup, ring_size
 from sipsim.chips.ahbm.host.distributed import kernel_parameters
-from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
+from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, TensorBase
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
 from sipsim.chips.ahbm.host.tensor import Tensor
@@ -113,7 +113,7 @@ class Buffers(NamedTuple):
     """A rank's call, the data of its source, and the expected result, which is None if results are not checked."""
 
     call: Call
-    data: HostTensor
+    data: Array
     expected: Array | None
 
 
@@ -123,15 +123,15 @@ def _refresh(buffers: Buffers) -> None:
     assert isinstance(source, Tensor)
     assert isinstance(result, Tensor)
     if result is not source:
-        result.fill_(0)
-    source.copy_(buffers.data)
+        result.preset(np.zeros(result.shape))
+    source.preset(buffers.data)
 
 
 def _mismatch(buffers: Buffers) -> Mismatch:
     result = buffers.call.result
     if buffers.expected is None or result is None:
         return NONE_WRONG
-    return compare(np.atleast_2d(result.numpy()), buffers.expected)
+    return compare(np.atleast_2d(result.peek()), buffers.expected)
 
 
 def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
@@ -580,13 +580,13 @@ class BuiltinJob:
         call = self._call(source, result, dp)
         data = JobData(collective, source, self._sips, DTYPES[job.dtype], job.op, job.seed)
         expected = self._expected(data, call) if job.verify_data else None
-        return Buffers(call, HostTensor(data.source(self._rank)), expected)
+        return Buffers(call, data.source(self._rank), expected)
 
     def _call(self, source: tuple[int, ...], result: tuple[int, ...], dp: DPPolicy) -> Call:
         """Return the call on new tensors of these shapes, or on one tensor if the job is in place."""
         job, collective, dtype = self._job, self._collective, DTYPES[self._job.dtype]
-        read = self._torch.zeros(source, dtype=dtype, dp=dp)
-        written = read if _is_in_place(job, collective) else self._torch.zeros(result, dtype=dtype, dp=dp)
+        read = self._torch.new_tensor(source, dtype, dp)
+        written = read if _is_in_place(job, collective) else self._torch.new_tensor(result, dtype, dp)
         return Call(read, written, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
 
     def _expected(self, data: JobData, call: Call) -> Array | None:

@@ -30,6 +30,7 @@ from sipsim.chips.api.bridge import host_call
 from sipsim.collectives.call import GROUPS, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
+from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import note
 
 
@@ -602,7 +603,7 @@ class Distributed:
         if isinstance(group, NonMember):
             return None
         if self._token is None:
-            self._token = self._device().zeros((1,), dtype="i32", dp=DPPolicy(num_cubes=1))
+            self._token = self._device().new_tensor((1,), DTYPES["i32"], DPPolicy(num_cubes=1))
         call = Call(self._token, self._token, "sum", collective=COLLECTIVES.get("all_reduce"))
         return _waited(self.start_collective(call, group, AUTO, name="barrier"), async_op)
 

@@ -225,9 +225,13 @@ class TensorBase:
         start = int(self.pointer())
         return [(start, start + self.nbytes)]
 
-    def numpy(self) -> Array:
-        """Return a copy of all elements on the host."""
-        raise NotImplementedError(f"{type(self).__name__} does not define numpy()")
+    def storages(self) -> tuple[object, ...]:
+        """Return the owners of the tensor's memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not define storages()")
+
+    def peek(self) -> Array:
+        """Return a copy of all elements, read in no simulated time."""
+        raise NotImplementedError(f"{type(self).__name__} does not define peek()")
 
 
 class HostTensor:

@@ -10,9 +10,9 @@ import gc
 import hashlib
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -117,6 +117,30 @@ def _blocks_by_target(segment: Segment) -> dict[Target, Block]:
     return blocks
 
 
+class Access(Protocol):
+    """Access of host code to the memories of a SIP."""
+
+    def write(self, storage: Storage, blocks: Sequence[tuple[Block, memoryview]]) -> None:
+        """Write bytes to blocks of ``storage``."""
+
+    def read(self, storage: Storage, blocks: Sequence[Block]) -> list[bytes]:
+        """Return the bytes of blocks of ``storage``."""
+
+
+class FreeAccess(Access):
+    """Access in no simulated time, which waits for no launch: for data that the program itself prepares or checks."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    def write(self, storage: Storage, blocks: Sequence[tuple[Block, memoryview]]) -> None:
+        for block, data in blocks:
+            self._memory.write_from_host(block.pa, data)
+
+    def read(self, storage: Storage, blocks: Sequence[Block]) -> list[bytes]:
+        return [self._memory.read(*block) for block in blocks]
+
+
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
 """Least limit of the bytes that are allocated between two searches for dead tensors, while memory suffices."""
@@ -135,6 +159,7 @@ class AddressSpace:
     tensor is hashed first, so that ``tensor_sha256`` covers every tensor.
 
     ``bridge``: connects the host program to the simulation. ``page_table``: table of the PEs' MMUs, kept up to date.
+    ``free``: access in no time; ``access``: access of the host script, ``free`` until it is replaced.
     """
 
     def __init__(
@@ -146,6 +171,8 @@ class AddressSpace:
         page_table: PageTable | None = None,
     ) -> None:
         self.bridge = bridge or GreenletBridge()
+        self.free = FreeAccess(memory)
+        self.access: Access = self.free
         self._memory = memory
         self._sip = sip
         self._hbm_bytes = room_bytes
@@ -158,6 +185,7 @@ class AddressSpace:
         self._dead: list[StorageRef] = []
         self._allocated_bytes = 0
         self._allocation_limit_bytes = LEAST_MADE_BYTES
+        self._messages: list[MmuMapMsg | MmuUnmapMsg] = []
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Storage:
         """Allocate a tensor of zeros with layout ``dp``: equal blocks in one contiguous virtual range.
@@ -185,7 +213,13 @@ class AddressSpace:
         if self._page_table is not None:
             for message in map_messages(storage.allocation):
                 self._page_table.map(message)
+                self._messages.append(message)
         return storage
+
+    def take_messages(self) -> list[MmuMapMsg | MmuUnmapMsg]:
+        """Remove and return the messages that have changed the page table since the last call or row start."""
+        messages, self._messages = self._messages, []
+        return messages
 
     def _segment(self, nbytes: int, indices: dict[Place, int]) -> Segment:
         """Take the next ``nbytes`` of virtual addresses, and on each PE the free block that ``indices`` names."""
@@ -214,6 +248,7 @@ class AddressSpace:
         TLBs are empty at a row start.
         """
         self.free_dead()
+        self._messages.clear()  # a row starts on a machine at rest
         self._next_va = VIRTUAL_BIT
         if self._segments:
             last = self._segments[-1]
@@ -262,7 +297,9 @@ class AddressSpace:
         del self._live[allocation.number]
         if self._page_table is not None:
             for cube, pe, entries, _ in map_messages(allocation):
-                self._page_table.unmap(MmuUnmapMsg(cube, pe, tuple(entry.va for entry in entries)))
+                message = MmuUnmapMsg(cube, pe, tuple(entry.va for entry in entries))
+                self._page_table.unmap(message)
+                self._messages.append(message)
         first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
         del self._segments[first : first + len(allocation.segments)]
         for pa, nbytes in (block for segment in allocation.segments for block in segment.blocks()):

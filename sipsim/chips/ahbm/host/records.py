@@ -87,7 +87,7 @@ class RunRecords:
         path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
         # A tensor of a schedule has no row per cube.
         n_rows = 1 if work.call.is_schedule else self._sip.plan.system.n_cubes
-        rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
+        rows = tensor.peek().reshape(n_rows, -1).view(tensor.dtype.stored)
         try:
             with os.fdopen(open_file(path, REWRITE), "wb") as file:
                 np.save(file, rows)

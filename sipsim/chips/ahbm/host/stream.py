@@ -136,6 +136,11 @@ class Work:
         self.on_end: Callable[[Work], None] | None = None
         self.waiter: Task | None = None
 
+    def uses(self, storage: object) -> bool:
+        """Return whether a tensor with this storage is an argument of the launch, or of its collective."""
+        tensors = [*self.call.tensors(), *(each for each in self.args if isinstance(each, TensorBase))]
+        return any(each is storage for tensor in tensors for each in tensor.storages())
+
     def is_completed(self) -> bool:
         """Return whether all kernels of the launch have ended."""
         return self.end_ps is not None

@@ -1,8 +1,8 @@
 """Tensors of a SIP: shards in simulated memory, copies between host and device, views of rows, and lists of tensors.
 
-Host copies take no simulated time. A tensor has one range of virtual addresses. Each PE's shard is contiguous in this
-range and lies in the PE's HBM. All copies of a shard have the same addresses
-(:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
+A host script's copies take the time of :mod:`sipsim.chips.ahbm.host.copies`. A tensor has one range of virtual
+addresses. Each PE's shard is contiguous in this range and lies in the PE's HBM. All copies of a shard have the same
+addresses (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,8 @@ from sipsim.chips.ahbm.host.layout import (
     array_for,
     whole,
 )
-from sipsim.chips.ahbm.host.memory import AddressSpace, Segment
+from sipsim.chips.ahbm.host.memory import Access, AddressSpace, Block, Segment, Storage
 from sipsim.chips.ahbm.host.tensor_math import Device, TensorMath
-from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.tl.values import Pointer, PointerList
 from sipsim.chips.api.bridge import host_call
 from sipsim.collectives.call import Range
@@ -45,7 +44,6 @@ class Tensor(TensorMath):
 
     def __init__(
         self,
-        memory: MemoryStore,
         space: AddressSpace,
         shape: tuple[int, ...],
         dtype: DType,
@@ -53,7 +51,7 @@ class Tensor(TensorMath):
         device: Device | None = None,
     ) -> None:
         self.shard_shape = dp.block_shape(shape)
-        self._memory = memory
+        self._space = space
         if device is not None:
             self.device = device
         self.bridge = space.bridge
@@ -76,15 +74,26 @@ class Tensor(TensorMath):
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
         """Overwrite all elements with the elements of ``source``, converted as by ``tl.cast``.
 
+        The bytes pass the host's link; those of a device tensor first pass it to the host.
+
         Raises:
             ValueError: when the shapes differ.
         """
-        blocks = self.dp.to_blocks(cast(array_for(self.shape, source), self.dtype))
-        data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data
-        for index, shard in enumerate(self.shards):
-            for block in shard.blocks():
-                self._memory.write_from_host(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
+        self._write(self._space.access, array_for(self.shape, source))
         return self
+
+    def preset(self, values: Array) -> None:
+        """Overwrite all elements as :meth:`copy_` does, in no simulated time: for the program's own data."""
+        self._write(self._space.free, values)
+
+    def _write(self, access: Access, values: Array) -> None:
+        blocks = self.dp.to_blocks(cast(values, self.dtype))
+        data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data
+        parts = []
+        for index, shard in enumerate(self.shards):
+            part = data[index * shard.nbytes : (index + 1) * shard.nbytes]
+            parts += [(block._replace(nbytes=shard.nbytes), part) for block in shard.blocks()]
+        access.write(self._storage, parts)
 
     @host_call
     def fill_(self, value: float) -> "Tensor":
@@ -100,23 +109,27 @@ class Tensor(TensorMath):
     @host_call
     def tobytes(self) -> bytes:
         """Return all elements in order, little endian, from copy 0."""
-        return self._read([shard.pa for shard in self.shards]).tobytes()
+        return self.numpy().tobytes()
 
     @host_call
     def numpy(self) -> Array:
         """Return all elements as a new array on the host, from copy 0."""
-        return self._read([shard.pa for shard in self.shards])
+        return self._read(self._space.access, [shard.pa for shard in self.shards])
+
+    def peek(self) -> Array:
+        """Return all elements as :meth:`numpy` does, in no simulated time: for the program's own checks."""
+        return self._read(self._space.free, [shard.pa for shard in self.shards])
 
     @host_call
     def copies(self) -> list[Array]:
         """Return every copy of the tensor as an array on the host; one array if the tensor is not replicated."""
-        return [
-            self._read(copy) for copy in zip(*([b.pa for b in shard.blocks()] for shard in self.shards), strict=True)
-        ]
+        copies = zip(*([block.pa for block in shard.blocks()] for shard in self.shards), strict=True)
+        return [self._read(self._space.access, copy) for copy in copies]
 
-    def _read(self, addresses: Sequence[int]) -> Array:
+    def _read(self, access: Access, addresses: Sequence[int]) -> Array:
         """Read the blocks at these physical addresses and join them into the tensor's shape."""
-        data = b"".join(self._memory.read(pa, self.shards[0].nbytes) for pa in addresses)
+        nbytes = self.shards[0].nbytes
+        data = b"".join(access.read(self._storage, [Block(pa, nbytes) for pa in addresses]))
         return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
@@ -125,6 +138,9 @@ class Tensor(TensorMath):
 
     def pointer(self) -> Pointer:
         return Pointer(self.va, self.dtype)
+
+    def storages(self) -> tuple[Storage, ...]:
+        return (self._storage,)
 
     def narrow(self, dim: int, start: int, length: int) -> "Tensor":
         """Return a view of ``length`` rows from row ``start``: a tensor in the same memory. ``dim`` must be 0.
@@ -201,6 +217,9 @@ class TensorList(TensorBase):
         self.dtype = first.dtype
         self.dp = first.dp.part(len(tensors) * first.dp.blocks())
 
+    def storages(self) -> tuple[Storage, ...]:
+        return tuple(each for tensor in self.tensors for each in tensor.storages())
+
     def pointer(self) -> PointerList:
         pointers = [each.pointer() for each in self.tensors]
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
@@ -209,9 +228,9 @@ class TensorList(TensorBase):
         """Return the ranges of virtual addresses of all tensors, in the order of the list."""
         return [each for tensor in self.tensors for each in tensor.ranges()]
 
-    def numpy(self) -> Array:
-        """Return all tensors stacked into one array on the host."""
-        return np.stack([each.numpy() for each in self.tensors])
+    def peek(self) -> Array:
+        """Return all tensors stacked into one array, read in no simulated time."""
+        return np.stack([each.peek() for each in self.tensors])
 
 
 def device_tensor(name: str, tensor: Any) -> Any:

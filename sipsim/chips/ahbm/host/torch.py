@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from sipsim.chips.ahbm.host.copies import DeviceMemory
 from sipsim.chips.ahbm.host.distributed import Distributed
 from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor, PartLayout
 from sipsim.chips.ahbm.host.memory import AddressSpace
@@ -38,6 +39,7 @@ class Torch:
         self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge, sip.page_table)
         self.bridge = self.space.bridge
         self.kernels = Stream(sip, self.space, sip.plan.world.places_on(sip.sip))
+        self.space.access = self._memory = DeviceMemory(sip, self.space, self.kernels)
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
         self.distributed.set_device(self)
         # Aliases of PyTorch, for scripts that use them.
@@ -70,7 +72,15 @@ class Torch:
             raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.describe_sip()}; give fewer")
         if policy.num_pes > system.n_pes:
             raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs; give fewer")
-        return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy, self)
+        tensor = Tensor(self.space, dims, dtype_of(dtype), policy, self)
+        self._memory.map_new()
+        return tensor
+
+    def new_tensor(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Tensor:
+        """Return a device tensor of zeros, mapped in no simulated time: for the program's own tensors."""
+        tensor = Tensor(self.space, shape, dtype, dp, self)
+        self.space.take_messages()
+        return tensor
 
     empty = zeros
 

@@ -32,6 +32,10 @@ class MmuMapMsg(NamedTuple):
     entries: tuple[MmuMapEntry, ...]
     name: str = ""
 
+    @property
+    def n_entries(self) -> int:
+        return len(self.entries)
+
 
 class MmuUnmapMsg(NamedTuple):
     """Message that removes the mappings of a target that begin at the virtual addresses ``vas``."""
@@ -39,6 +43,10 @@ class MmuUnmapMsg(NamedTuple):
     target_cube: int | None
     target_pe: int | None
     vas: tuple[int, ...]
+
+    @property
+    def n_entries(self) -> int:
+        return len(self.vas)
 
 
 class Mapping(NamedTuple):
@@ -65,9 +73,9 @@ class PageTable:
     unused PE costs nothing.
 
     Limits: a mapping may begin anywhere in a page, as shards do, and a page may contain parts of several mappings. Each
-    part is a separate translation with base and bounds, where hardware would have page frames. Tables take no memory,
-    and mapping takes no time: the host's calls deliver the messages directly, not through
-    :mod:`sipsim.chips.ahbm.control`.
+    part is a separate translation with base and bounds, where hardware would have page frames. Tables take no memory.
+    A message changes the tables when the host sends it; the host then waits until all PEs have answered
+    (:class:`~sipsim.chips.ahbm.control.copies.Map`).
 
     ``on_unmap``: called with the serial of each unmapped mapping. ``version``: incremented at each change.
     """

@@ -1,0 +1,237 @@
+"""Copies between host and device over M_CPU.DMA, and maps of page-table entries (ADR-0035), beside launches.
+
+A copy moves whole blocks: IO_CPU sends a message per cube, and each M_CPU hands one block after the other to its DMA
+engines. To the device, an engine asks the host for the bytes, which pass M_CPU.DMA on their path to the memory. From
+the device, it reads the memory and posts the bytes to the host. A map sends its entries to all PEs of the SIP.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import simpy
+
+from sipsim.chips.ahbm.address import Block, PhysAddr
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, FanOut, HostRequest, Sizes, Steps
+from sipsim.chips.ahbm.control.path import (
+    ASK_HOST,
+    END_OF_COPY,
+    END_OF_MAP,
+    FROM_DEVICE,
+    TAKE_COPY,
+    TAKE_MAP,
+    TO_DEVICE,
+    Place,
+    m_cpu,
+    m_cpu_name,
+)
+from sipsim.chips.ahbm.memory.mmu import MmuMapMsg, MmuUnmapMsg
+from sipsim.chips.ahbm.memory.ports import MemoryPort
+from sipsim.chips.ahbm.mesh import HOST_NODE
+from sipsim.chips.ahbm.parts import SipParts
+from sipsim.fabric.graph import Route
+
+Ps = int
+Done = Callable[[int], None]
+"""Function that is called when the host sees the end of a request, with the span of that end."""
+
+
+class BlockCopy(NamedTuple):
+    """Block of a copy: ``nbytes`` at physical address ``pa``; ``data`` to write, or None to read."""
+
+    pa: int
+    nbytes: int
+    data: memoryview | None = None
+
+    @property
+    def piece(self) -> Block:
+        """The block of the memory."""
+        return Block.piece(self.pa, self.nbytes)
+
+    @property
+    def cube(self) -> int:
+        """The cube whose M_CPU.DMA moves the block."""
+        return PhysAddr.decode(self.pa).cube
+
+
+def trigger(event: simpy.Event) -> None:
+    """Make an event succeed now."""
+    event.succeed()
+
+
+class MCpuDma:
+    """M_CPU.DMA of one cube: ``dma_engines`` as a SimPy resource; each engine moves one block at a time.
+
+    Blocks wait for an engine in the order of their dispatches. All engines share M_CPU's port: their bytes follow each
+    other in either direction. Limit: an engine stores no bytes, so a copy is as fast as the slowest edge of its path.
+    """
+
+    def __init__(self, sip: SipParts, control: ControlPath, cube: int) -> None:
+        self._sip = sip
+        self._control = control
+        self._engine = control.engine
+        self._cube = cube
+        self._node = m_cpu(cube)
+        self._engines = simpy.Resource(control.env, control.path.m_cpu.dma_engines)
+        self._command_bytes = sip.plan.resolved.components.pe_dma.command_bytes
+        self._last = 0
+
+    def move(self, block: BlockCopy, cause: int, done: Callable[[bytes, int], None]) -> Steps:
+        """Move a block once an engine is free; call ``done(bytes, span)`` when the engine has ended."""
+        with self._engines.request() as request:
+            is_free = request.triggered
+            yield request
+            steps = self._read if block.data is None else self._write
+            data, self._last = yield from steps(block, cause if is_free else self._last)
+        done(data, self._last)
+
+    def _write(self, block: BlockCopy, cause: int) -> Generator[simpy.Event, Any, tuple[bytes, int]]:
+        """Ask the host for the bytes, and write them to the memory as they arrive."""
+        sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
+        yield self._moved("requests", sip.graph.route(self._node, HOST_NODE), self._command_bytes)
+        asked, asked_ps = self._span(ASK_HOST, start_ps, cause, self._command_bytes), self._engine.now_ps
+        route = port.writing(piece, sip.graph.route_through(HOST_NODE, self._node, port.node))
+        yield self._moved("to device", route, sip.wire_format.data_bytes(block.nbytes))
+        yield self._control.wait(port.written_ps(piece))
+        assert block.data is not None
+        sip.memory.write_from_host(block.pa, block.data)
+        return b"", self._span(TO_DEVICE, asked_ps, asked, block.pa, block.nbytes)
+
+    def _read(self, block: BlockCopy, cause: int) -> Generator[simpy.Event, Any, tuple[bytes, int]]:
+        """Read the memory, and post the bytes to the host; end when the last byte has passed M_CPU."""
+        sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
+        yield self._moved("commands", sip.graph.route(self._node, port.node), self._command_bytes)
+        reading = port.reading(piece, sip.graph.route_through(port.node, self._node, HOST_NODE))
+        yield self._control.wait(reading.first_ps)
+        data = sip.memory.read(block.pa, block.nbytes)
+        passed = self._control.env.event()
+        onward_ps = sip.graph.route(self._node, HOST_NODE).head_ps()
+
+        def left(_head_ps: Ps, tail_ps: Ps) -> None:
+            self._engine.at(tail_ps - onward_ps, lambda: trigger(passed))
+
+        train = sip.fabric.train((self._node, "DMA", "from device"), is_reply=True)
+        wire_bytes = sip.wire_format.data_bytes(block.nbytes)
+        sip.fabric.start(train, reading.route, wire_bytes, None, left, reading.span_ps, reading.span_ps)
+        yield passed
+        return data, self._span(FROM_DEVICE, start_ps, cause, block.pa, block.nbytes)
+
+    def _port(self, block: BlockCopy) -> MemoryPort:
+        place = PhysAddr.decode(block.pa)
+        return self._sip.memory_ports.at(place.space, self._sip.graph.node_of(place))
+
+    def _moved(self, part: str, route: Route, nbytes: int) -> simpy.Event:
+        """Start a transfer of this DMA now; return the event of its last byte's arrival."""
+        arrived = self._control.env.event()
+        train = self._sip.fabric.train((self._node, "DMA", part))
+        self._sip.fabric.start(train, route, nbytes, lambda _head_ps, _tail_ps: trigger(arrived))
+        return arrived
+
+    def _span(self, name: str, start_ps: Ps, cause: int, *facts: int) -> int:
+        where = f"{m_cpu_name(self._cube)}.dma"
+        return self._control.recorder.span(where, name, start_ps, self._engine.now_ps, cause, self._cube, *facts)
+
+
+class _ToDmas(FanOut):
+    """Fan-out of the blocks of a copy to the M_CPU.DMAs of their cubes. ``data``: bytes read, by index of the block."""
+
+    def __init__(
+        self,
+        control: ControlPath,
+        blocks: Sequence[BlockCopy],
+        dma: Callable[[int], MCpuDma],
+        gathered: Callable[[int], None],
+        cause: int,
+    ) -> None:
+        self._blocks = blocks
+        self._dma = dma
+        self.data = [b""] * len(blocks)
+        launch = control.path.launch
+        targets = [(block.cube, index) for index, block in enumerate(blocks)]
+        super().__init__(control, targets, Sizes(launch.cube_bytes, 0, launch.done_bytes), gathered, cause)
+
+    def _hand_over(self, target: Place, cause: int) -> None:
+        cube, index = target
+        self._control.start(self._dma(cube).move(self._blocks[index], cause, partial(self._moved, target)))
+
+    def _moved(self, target: Place, data: bytes, span: int) -> None:
+        self.data[target[1]] = data
+        self._answered(target, span)
+
+
+class Copy(HostRequest):
+    """Copy of ``blocks`` between host and device. ``done(data, span)`` is called with the bytes read, by block."""
+
+    span_names = TAKE_COPY, END_OF_COPY
+
+    def __init__(
+        self,
+        control: ControlPath,
+        dma: Callable[[int], MCpuDma],
+        blocks: Sequence[BlockCopy],
+        done: Callable[[list[bytes], int], None],
+        cause: int,
+    ) -> None:
+        super().__init__(control, self._end, cause)
+        self._blocks = blocks
+        self._dma = dma
+        self._copied = done
+
+    def _fan_out(self, cause: int) -> None:
+        self._moves = _ToDmas(self._control, self._blocks, self._dma, self._gathered, cause)
+
+    def _end(self, span: int) -> None:
+        self._copied(self._moves.data, span)
+
+
+class Map(HostRequest):
+    """Map or unmap of page-table entries on all PEs of a SIP: a message of ``entry_bytes`` per entry to each PE.
+
+    Limit: a PE answers at once; the accesses by which it would write its page table are not simulated.
+    """
+
+    span_names = TAKE_MAP, END_OF_MAP
+
+    def __init__(
+        self, control: ControlPath, places: Sequence[Place], sizes: Sizes, done: Callable[[int], None], cause: int
+    ) -> None:
+        super().__init__(control, done, cause)
+        self._places = places
+        self._sizes = sizes
+
+    def _fan_out(self, cause: int) -> None:
+        self._broadcast = Broadcast(self._control, self._places, self._sizes, self._at_pe, self._gathered, cause)
+
+    def _at_pe(self, place: Place, span: int) -> None:
+        self._broadcast.answer(place, span)
+
+
+class HostCopies:
+    """Copies and maps of one SIP's host, with the M_CPU.DMA of each cube, built at its first use."""
+
+    def __init__(self, sip: SipParts, control: ControlPath) -> None:
+        self._sip = sip
+        self._control = control
+        self._dmas: dict[int, MCpuDma] = {}
+        system = sip.plan.system
+        self._places = [(cube, pe) for cube in range(system.n_cubes) for pe in range(system.n_pes)]
+
+    def copy(self, blocks: Sequence[BlockCopy], done: Callable[[list[bytes], int], None], cause: int) -> None:
+        """Start a copy now, because of span ``cause``; ``done(data, span)`` is called when the host sees its end."""
+        Copy(self._control, self._dma, blocks, done, cause)
+
+    def map(self, messages: Sequence[MmuMapMsg | MmuUnmapMsg], done: Callable[[int], None], cause: int) -> None:
+        """Start a map now, because of span ``cause``: each M_CPU gets all entries, each PE those that it uses."""
+        launch = self._control.path.launch
+        of_all = sum(message.n_entries for message in messages)
+        of_pe = sum(message.n_entries for message in messages if message.target_cube is None)
+        cube_bytes, pe_bytes = (
+            header_bytes + entries * launch.entry_bytes
+            for header_bytes, entries in ((launch.cube_bytes, of_all), (launch.pe_bytes, of_pe))
+        )
+        Map(self._control, self._places, Sizes(cube_bytes, pe_bytes, launch.done_bytes), done, cause)
+
+    def _dma(self, cube: int) -> MCpuDma:
+        if cube not in self._dmas:
+            self._dmas[cube] = MCpuDma(self._sip, self._control, cube)
+        return self._dmas[cube]
