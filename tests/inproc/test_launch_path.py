@@ -139,7 +139,10 @@ def at_pe(place, span):
     done = lambda: round_.answer(place, recorder.span("mmu", "map", now_ps, now_ps + 3000, span))
     engine.at(now_ps + 3000, done)
 
-round_ = Broadcast(control, [(0, 1), (0, 0)], Sizes(256, 128, 16), at_pe, lambda _: told.append(engine.now_ps), 0)
+def gathered(span):
+    told.append(engine.now_ps)
+
+round_ = Broadcast(control, 'map', [(0, 1), (0, 0)], Sizes(256, 128, 16), at_pe, gathered, 0)
 torch.launch(idle)
 assert told == {}, told
 """

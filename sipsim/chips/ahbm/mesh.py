@@ -302,14 +302,18 @@ def io_port(resolved: Resolved, _params: NoParams) -> Part:
 def io_cpu(resolved: Resolved, _params: NoParams) -> Part:
     """Return the part ``io_cpu``: IO_CPU, which takes the host's launches at the edge of the SIP (ADR-0036).
 
-    IO_CPU is on the first router of its cube, at the distance of an IO port.
+    IO_CPU is on the first router of its cube, at the distance of an IO port. The latency of the host's link includes
+    its wires.
     """
     components, sip = resolved.components, resolved.topology.sip
 
     def site(_node: Node) -> Site:
         return Site(components.io_cpu.cube if components.io_cpu else 0, 0)
 
-    return Part(lambda: components.io_cpu or NO_CPU, lambda _to: sip.port_distance_mm, site)
+    def wire_mm(to: str) -> float:
+        return 0 if to == HOST_NODE.kind else sip.port_distance_mm
+
+    return Part(lambda: components.io_cpu or NO_CPU, wire_mm, site)
 
 
 @part("m_cpu")

@@ -10,6 +10,7 @@ from sipsim.chips.ahbm.costs.prices import Place, Prices, Ps, Term, sum_ps, term
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
 from sipsim.chips.ahbm.memory.ports import Wait
+from sipsim.chips.ahbm.mesh import HOST_NODE
 from sipsim.fabric.delays import Delayed
 from sipsim.fabric.graph import Node
 from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Call, Calls, name_of, place_of
@@ -158,6 +159,10 @@ class Costs:
                 yield from self._between(src, direction, dst[0], slot, rank)
                 if read_pa is not None:
                     yield source, str(self.prices.node_of(read_pa)), _pe(src)
+            case "host_write":
+                yield rank, str(HOST_NODE), str(self.prices.node_of(call.args[1]))
+            case "host_read":
+                yield rank, str(self.prices.node_of(call.args[1])), str(HOST_NODE)
             case "control_message":
                 yield rank, *map(str, call.args[:2])
             case "credit":

@@ -11,13 +11,23 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.insight.explain import what_if
 from sipsim.insight.explain.costs import Costs, rest_name
 from sipsim.insight.explain.graph import Graph, Key
-from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, QUEUES, RECV, Calls, is_control, is_end, name_of
+from sipsim.insight.explain.work import (
+    CREDIT,
+    KERNEL,
+    MESSAGE,
+    QUEUES,
+    RECV,
+    Calls,
+    is_control,
+    is_end,
+    name_of,
+    phase_of_control,
+)
 from sipsim.records.explanation import Explanation, MeasuredRow, PathStep, PhaseTime, TimePart
 from sipsim.records.recorder import Span
 from sipsim.records.report import TL_WORDS
 
 NO_PHASE = "(no phase)"
-BEFORE = "before the start of the measured time"
 NO_RUN = -1
 Ranked = tuple[int, Span]
 """A rank and one of its spans."""
@@ -100,12 +110,18 @@ class Explainer:
             phase = self._phase(span.cause[0], sending)
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
         start_ps = max(span.start_ps, since_ps)
-        parts = (TimePart(BEFORE, (), span.end_ps - start_ps),) if start_ps > span.start_ps else self._parts(rank, span)
+        parts = _without_first(self._parts(rank, span), start_ps - span.start_ps)
         return PathStep(rank, where, span.name, phase, start_ps, span.end_ps, parts)
 
     def _parts(self, rank: int, span: Span) -> tuple[TimePart, ...]:
         cost, prices = self._costs.of(rank, span), self._costs.prices
-        prefix = "launch: " if is_control(span) else "credits: " if name_of(span) in (CREDIT, RECV) else ""
+        prefix = (
+            f"{phase_of_control(span)}: "
+            if is_control(span)
+            else "credits: "
+            if name_of(span) in (CREDIT, RECV)
+            else ""
+        )
         parts = [TimePart(prefix + term.part, term.keys, term.ps) for term in cost.work.terms]
         for what, edge, ps in cost.delays:
             if edge is None:
@@ -116,9 +132,9 @@ class Explainer:
         return (*_merged(parts), *rest)
 
     def _phase(self, rank: int, span: Span) -> str:
-        """Return the phase in which a span of a PE ended; ``PHASE`` for the control path, else ``NO_PHASE``."""
+        """Return the phase in which a span ended: the kernel's, or that of the control path in parentheses."""
         if is_control(span):
-            return PHASE
+            return f"({phase_of_control(span)})"
         after, names = self._phases.get((rank, span.component.removesuffix(QUEUES)), ((), ()))
         last = bisect_left(after, span.number) - 1
         return (names[last] if last >= 0 else "") or NO_PHASE
@@ -149,6 +165,17 @@ def _of_row(spans: Iterable[Ranked], runs: Mapping[int, int]) -> list[Ranked]:
     """Return the spans whose last fact, the index of a collective, is the row's; all spans if no span matches."""
     found = list(spans)
     return [each for each in found if runs.get(each[0], NO_RUN) == each[1].facts[-1]] or found
+
+
+def _without_first(parts: Iterable[TimePart], cut_ps: Ps) -> tuple[TimePart, ...]:
+    """Return what is left of a span's parts, which follow each other, after its first ``cut_ps``."""
+    left = []
+    for part in parts:
+        before_ps = min(part.ps, cut_ps)
+        cut_ps -= before_ps
+        if part.ps > before_ps:
+            left.append(TimePart(part.part, part.keys, part.ps - before_ps))
+    return tuple(left)
 
 
 def _merged(parts: Iterable[TimePart]) -> list[TimePart]:

@@ -79,8 +79,13 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.fabric.graph import Node
 from sipsim.records.recorder import Span
 
-PHASE = "(launch)"
-"""The phase of spans of the control path."""
+_COPY = {TAKE_COPY, ASK_HOST, TO_DEVICE, FROM_DEVICE, END_OF_COPY}
+_MAP = {TAKE_MAP, END_OF_MAP}
+
+
+def phase_of_control(span: Span) -> str:
+    """Return the phase of a span of the control path. Messages to and answers of M_CPUs count as those of a launch."""
+    return "host copy" if span.name in _COPY else "map" if span.name in _MAP else "launch"
 
 
 def is_control(span: Span) -> bool:

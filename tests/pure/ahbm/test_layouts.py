@@ -24,6 +24,9 @@ CAPACITY = 16 * 1024
 LAYOUTS = [*product(("row_wise", "replicate"), repeat=2)]
 ALL = [*product(range(CUBES), range(PES))]
 
+NO_HOST = {**ONE_SIP, "host_copies": "free"}
+"""Copies wait in simulated time, which needs the task of a host program."""
+
 
 def made(
     cube: str, pe: str, rows: int = 24, columns: int = 3, cubes: int = CUBES, pes: int = PES
@@ -31,7 +34,7 @@ def made(
     """Element (r, c) is ``columns * r + c``."""
     store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
     space = AddressSpace(store, SIP, CAPACITY)
-    tensor = Tensor(store, space, (rows, columns), DTYPES["i32"], DPPolicy(cube, pe, cubes, pes))
+    tensor = Tensor(space, (rows, columns), DTYPES["i32"], DPPolicy(cube, pe, cubes, pes))
     return tensor.copy_(HostTensor(np.arange(rows * columns).reshape(rows, columns))), store, space
 
 
@@ -132,7 +135,7 @@ def test_each_pe_holds_its_block(cube: str, pe: str, shape: tuple[int, ...]) -> 
     """Contiguous and row by row, at the documented address, and the host sees the tensor as it was written."""
     store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
     space = AddressSpace(store, SIP, CAPACITY)
-    tensor = Tensor(store, space, shape, DTYPES["i32"], DPPolicy(cube, pe, CUBES, PES))
+    tensor = Tensor(space, shape, DTYPES["i32"], DPPolicy(cube, pe, CUBES, PES))
     array = np.arange(tensor.numel(), dtype=np.int32).reshape(shape)
     tensor.copy_(HostTensor(array))
     expected = {at: block_of(array, cube, pe, at) for at in ALL}
@@ -247,7 +250,7 @@ def test_a_layout_without_num_cubes_takes_as_many_as_share_the_tensor(
 
 @pytest.mark.parametrize("cubes", [2, 16])
 def test_a_given_number_of_cubes_stays(cubes: int) -> None:
-    torch = Torch(Bench(Plan(config({**ONE_SIP, "sip.cube_mesh.w": 4, "sip.cube_mesh.h": 4}))).sip)
+    torch = Torch(Bench(Plan(config({**NO_HOST, "sip.cube_mesh.w": 4, "sip.cube_mesh.h": 4}))).sip)
     with pytest.raises(ValueError, match=f"which {cubes} cubes cannot share equally"):
         torch.zeros((1, 16), dp=DPPolicy(num_cubes=cubes))
     assert torch.zeros((1, 16), dp=DPPolicy()).dp.num_cubes == 1
@@ -282,7 +285,7 @@ def test_more_pes_than_a_cube_has() -> None:
 
 
 def test_the_layout_of_a_view_makes_no_tensor() -> None:
-    torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 4}))).sip)
+    torch = Torch(Bench(Plan(config({**NO_HOST, "cube.pes": 4}))).sip)
     view = torch.zeros((4, 4), dp=DPPolicy("row_wise", "row_wise", 1, 4)).narrow(0, 1, 2)
     assert repr(view) != repr(torch.zeros((2, 4), dp=DPPolicy(num_cubes=1)))
     with pytest.raises(TypeError, match="give a DPPolicy, such as"):

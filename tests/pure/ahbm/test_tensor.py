@@ -43,7 +43,7 @@ def allocate(addresses: AddressSpace, cubes: int, nbytes: int) -> Storage:
 def tensor(shape: tuple[int, ...], dtype: str = "i32", cubes: int = CUBES) -> tuple[Tensor, MemoryStore, AddressSpace]:
     store = memory()
     addresses = space(store=store)
-    return Tensor(store, addresses, shape, DTYPES[dtype], DPPolicy(num_cubes=cubes)), store, addresses
+    return Tensor(addresses, shape, DTYPES[dtype], DPPolicy(num_cubes=cubes)), store, addresses
 
 
 def hbm(cube: int, offset: int) -> int:
@@ -174,7 +174,7 @@ def test_a_freed_tensor_reads_zero_and_its_hash_is_kept() -> None:
     assert addresses.sha256() == before, "the hash covers freed tensors"
     assert not any(store.read(where, 20))
     store.write(where, b"written by its physical address")
-    again = Tensor(store, addresses, (4, 6), DTYPES["i32"], DPPolicy(num_cubes=4))
+    again = Tensor(addresses, (4, 6), DTYPES["i32"], DPPolicy(num_cubes=4))
     assert (again.shards[3].pa, again.numpy().any()) == (where, False)
     assert addresses.sha256() != before
 
@@ -254,7 +254,13 @@ def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None
 @pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384 + MIB), ("tcm", 0)])
 def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
     """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one, below it are 1 MiB for rings of groups."""
-    settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 2, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
+    settings = {
+        **ONE_SIP,
+        "host_copies": "free",
+        "cube.hbm_MiB_per_pe": 2,
+        "defaults.buffer_kind": kind,
+        "defaults.slot_size": 16384,
+    }
     torch = Torch(Bench(Plan(config(settings))).sip)
     room = 2 * MIB - reserved
     kept = torch.zeros((2, room // 4), dtype="i32")

@@ -148,7 +148,7 @@ class _ToDmas(FanOut):
         self.data = [b""] * len(blocks)
         launch = control.path.launch
         targets = [(block.cube, index) for index, block in enumerate(blocks)]
-        super().__init__(control, targets, Sizes(launch.cube_bytes, 0, launch.done_bytes), gathered, cause)
+        super().__init__(control, TAKE_COPY, targets, Sizes(launch.cube_bytes, 0, launch.done_bytes), gathered, cause)
 
     def _hand_over(self, target: Place, cause: int) -> None:
         cube, index = target
@@ -200,7 +200,9 @@ class Map(HostRequest):
         self._sizes = sizes
 
     def _fan_out(self, cause: int) -> None:
-        self._broadcast = Broadcast(self._control, self._places, self._sizes, self._at_pe, self._gathered, cause)
+        self._broadcast = Broadcast(
+            self._control, TAKE_MAP, self._places, self._sizes, self._at_pe, self._gathered, cause
+        )
 
     def _at_pe(self, place: Place, span: int) -> None:
         self._broadcast.answer(place, span)

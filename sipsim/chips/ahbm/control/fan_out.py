@@ -29,6 +29,7 @@ from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.graph import Node, RouteGraph
 from sipsim.fabric.transport import Transport
+from sipsim.records.oplog import record_kind
 from sipsim.records.recorder import Recorder
 
 Ps = int
@@ -92,6 +93,9 @@ class Cpu:
             yield from steps
 
 
+MESSAGE = record_kind("control.message", "request", "from", "to", "nbytes")
+
+
 class ControlPath:
     """IO_CPU and the M_CPUs of one SIP. ``checker`` is None without ``--check-invariants``.
 
@@ -132,10 +136,17 @@ class ControlPath:
         """Return an event that succeeds after ``delay_ps``."""
         return self.env.timeout(delay_ps)
 
-    def send(self, src: Node, dst: Node, nbytes: int, then: Callable[[], None]) -> None:
-        """Send a message of ``nbytes`` now; call ``then`` when its last byte arrives."""
+    def send(self, request: str, src: Node, dst: Node, nbytes: int, then: Callable[[], None]) -> None:
+        """Send a message of a ``request`` now; call ``then`` when its last byte arrives. ``--oplog`` lists it."""
+        sent_ps = self.engine.now_ps
+
+        def arrived(_head_ps: Ps, tail_ps: Ps) -> None:
+            cube, place = next((node.cube, node.place) for node in (dst, src) if node.cube >= 0)
+            self.recorder.oplog.note((MESSAGE, sent_ps, tail_ps, cube, place, request, src, dst, nbytes))
+            then()
+
         train = self.fabric.train((src, "control"))
-        self.fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then())
+        self.fabric.start(train, self._graph.route(src, dst), nbytes, arrived)
 
 
 class Sizes(NamedTuple):
@@ -147,7 +158,7 @@ class Sizes(NamedTuple):
 
 
 class FanOut(ABC):
-    """Fan-out of a request from IO_CPU to ``targets`` by (cube, number), because of span ``cause``, and its gather.
+    """Fan-out of a ``request`` from IO_CPU to ``targets`` by (cube, number), because of span ``cause``, and its gather.
 
     An M_CPU (ADR-0035) takes ``dispatch_ps`` for each target of its cube, in order, and ``m_gather_ps`` for each
     answer. IO_CPU (ADR-0036) takes ``io_gather_ps`` per cube's answer. ``gathered(span)`` is called when IO_CPU has
@@ -157,12 +168,14 @@ class FanOut(ABC):
     def __init__(
         self,
         control: ControlPath,
+        request: str,
         targets: Sequence[Place],
         sizes: Sizes,
         gathered: Callable[[int], None],
         cause: int,
     ) -> None:
         self._control = control
+        self._send = partial(control.send, request)
         self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
         self._sizes = sizes
         self._gathered = gathered
@@ -174,7 +187,7 @@ class FanOut(ABC):
             self._checker.sent(self, targets)
         now_ps = self._engine.now_ps
         for cube in self._cubes:
-            control.send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, partial(self._at_cube, cube, now_ps, cause))
+            self._send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, partial(self._at_cube, cube, now_ps, cause))
 
     @abstractmethod
     def _hand_over(self, target: Place, cause: int) -> None:
@@ -207,7 +220,7 @@ class FanOut(ABC):
         if len(answers) == len(self._cubes[cube]):
             gathered = self._recorder.span(m_cpu_name(cube), GATHER, here_ps, now_ps, span, *answers)
             then = partial(self._of_cube, cube, now_ps, gathered)
-            self._control.send(m_cpu(cube), IO_CPU_NODE, self._sizes.done_bytes, then)
+            self._send(m_cpu(cube), IO_CPU_NODE, self._sizes.done_bytes, then)
 
     def _of_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
         now_ps, done_bytes = self._engine.now_ps, self._sizes.done_bytes
@@ -289,18 +302,19 @@ class Broadcast(FanOut):
     def __init__(
         self,
         control: ControlPath,
+        request: str,
         places: Sequence[Place],
         sizes: Sizes,
         at_pe: AtPe,
         gathered: Callable[[int], None],
         cause: int,
     ) -> None:
-        super().__init__(control, places, sizes, gathered, cause)
+        super().__init__(control, request, places, sizes, gathered, cause)
         self._at_pe = at_pe
 
     def _hand_over(self, target: Place, cause: int) -> None:
         then = partial(self._at_one, target, self._engine.now_ps, cause)
-        self._control.send(m_cpu(target[0]), Node("pe", *target), self._sizes.pe_bytes, then)
+        self._send(m_cpu(target[0]), Node("pe", *target), self._sizes.pe_bytes, then)
 
     def _at_one(self, place: Place, sent_ps: Ps, cause: int) -> None:
         name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
@@ -309,7 +323,7 @@ class Broadcast(FanOut):
     def answer(self, place: Place, cause: int) -> None:
         """Send the answer of the PE at ``place``, which is done; span ``cause``, which ends now, is the cause."""
         then = partial(self._of_pe, place, self._engine.now_ps, cause)
-        self._control.send(Node("pe", *place), m_cpu(place[0]), self._sizes.done_bytes, then)
+        self._send(Node("pe", *place), m_cpu(place[0]), self._sizes.done_bytes, then)
 
     def _of_pe(self, place: Place, sent_ps: Ps, cause: int) -> None:
         name, now_ps = m_cpu_name(place[0]), self._engine.now_ps

@@ -92,6 +92,7 @@ class RoutedLaunch(HostRequest, Launch):
         self._control.start(self._start_together(cause))
         self._broadcast = Broadcast(
             self._control,
+            TAKE,
             self._places,
             Sizes(sizes.cube_bytes, sizes.pe_bytes, sizes.done_bytes),
             self._at_pe,

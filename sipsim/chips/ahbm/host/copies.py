@@ -36,9 +36,10 @@ class DeviceMemory(Access):
 
     def map_new(self) -> None:
         """Wait for the maps and unmaps of the tensors that were allocated and freed since the last call."""
-        messages, host = self._space.take_messages(), self._stream.host_task()
+        messages = self._space.take_messages()
         if self._sip.copies is None or not messages:
             return
+        host = self._stream.host_task()
 
         def mapped(span: int) -> None:
             host.span = span
@@ -48,7 +49,6 @@ class DeviceMemory(Access):
         host.wait("a map of tensors")
 
     def _wait_for_launches(self, storage: Storage) -> None:
-        self._stream.host_task()
         for work in self._stream.unfinished():
             if work.uses(storage):
                 work.wait()
