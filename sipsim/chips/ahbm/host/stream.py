@@ -398,7 +398,7 @@ class Event:
 
     Names, defaults and kinds of errors are as in ``torch.Event``. A SIP has one stream, so the launches before an event
     are all launches and collectives that the SIP has made so far. The event's time is the end of the last such launch,
-    or the time of :meth:`record` if all had ended: host code takes no time.
+    or the time of :meth:`record` if all had ended: host code takes no time, except for copies and maps.
     """
 
     def __init__(self, stream: Stream, enable_timing: bool = False) -> None:
@@ -427,7 +427,7 @@ class Event:
             work.wait()
 
     def wait(self) -> None:
-        """Start all further launches after the event. Host code takes no time, so the host itself waits."""
+        """Start all further launches after the event. The host itself waits: it makes no launch before."""
         self.synchronize()
 
     @property

@@ -1,7 +1,7 @@
 """Operations of tensors: each launches a kernel on the PEs that hold the tensors, and waits in simulated time.
 
 The kernels compute with words of ``tl`` (:mod:`sipsim.core.arithmetic`). The result is a new tensor with the layout of
-the operands, or for a product of :func:`product_layout`. Its allocation takes no simulated time, as ``torch.empty``.
+the operands, or for a product of :func:`product_layout`. Its allocation takes the time of ``torch.empty``.
 """
 
 import math
