@@ -18,8 +18,8 @@ from sipsim.chips.ahbm.collectives.settings import (
     rank_places,
     unknown_algorithm,
 )
-from sipsim.chips.ahbm.ipcq.credits import FAST_PATH
-from sipsim.chips.ahbm.ipcq.messages import HEADER_BYTES
+from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
+from sipsim.chips.ahbm.ipcq.messages import DOORBELL, HEADER_BYTES
 from sipsim.config.check import Path, Problem, Rule, check_registered, dotted, no_power_of_two, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import AlgorithmEntry, IpcqKnobs, Resolved
@@ -189,6 +189,21 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> None:
     raise refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
 
 
+def doorbells_carry_no_credits(resolved: Resolved) -> None:
+    """Check that no queue pair has credits that travel with messages if messages are followed by doorbells."""
+    name = resolved.ccl.defaults.algorithm
+    if effective_ipcq(resolved, name).head_update != DOORBELL:
+        return
+    head, key = knob_path(resolved, "head_update"), "credit_return_mode"
+    why = "since a data write carries no credits; set fabric, or use --variant doorbell"
+    what = f"needs {dotted(head)}: {PIGGYBACK}, {why}"
+    modes: dict[Path, str | None] = {("defaults", key): resolved.ccl.defaults.credit_return_mode}
+    modes |= {("algorithms", each, key): getattr(entry, key) for each, entry in resolved.ccl.algorithms.items()}
+    for path, mode in modes.items():
+        if mode == PIGGYBACK:
+            raise refused(path, mode, what, head)
+
+
 def a_channel_has_weight(resolved: Resolved) -> None:
     """Check that at most one of the two channels has weight 0, which means strict priority."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
@@ -262,6 +277,7 @@ RULES: tuple[Rule, ...] = (
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
+    doorbells_carry_no_credits,
     a_channel_has_weight,
     buffers_hold_packets,
     schedules_share_their_pes,
