@@ -138,7 +138,7 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     Raises:
         Problem: names the keys that make the rings smaller.
     """
-    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, _space_for_rings(resolved, knobs.buffer_kind)
+    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, space_for_rings(resolved, knobs.buffer_kind)
     if need <= free_bytes:
         return
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
@@ -149,7 +149,8 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     raise refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
 
 
-def _space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+def space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+    """Return the key of the size of the memory for rings, and the memory's bytes of one PE."""
     cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
     spaces: dict[str, tuple[Path, int]] = {
         "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
