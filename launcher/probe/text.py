@@ -9,7 +9,7 @@ TITLES = {"raw_dma": "raw DMA, a write and its acknowledgement", "pair": "tl.sen
 NOT_SIMULATED = "not simulated: a DMA write stays on its SIP"
 A_LEAST = "the sum is a lower bound: a memory or another component adds time that no sum contains"
 NO_TIMES = "area, delays and power are estimates of the record; they change no simulated time and no result"
-FIXED = "does not scale with directions"
+FIXED = "does not scale"
 MOST_COLUMNS = 100
 
 

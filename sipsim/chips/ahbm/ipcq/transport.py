@@ -149,11 +149,15 @@ class HeaderDelivery(Delivery):
 
 
 def header_deliveries(sip: SipParts) -> dict[type, Delivery]:
-    """Return the deliveries of credits over the fabric, acknowledgements and doorbells, by type of frame."""
+    """Return the deliveries of credits over the fabric and, with doorbells, of acknowledgements and doorbells, by type
+    of frame.
+    """
     knobs = sip.plan.ipcq
     part = "ipcq" if knobs.virtual_channels else "dma"
     credit = HeaderDelivery(sip, knobs.ipcq_credit_size_bytes, lambda ipcq, frame: ipcq.credit(frame.credit), part)
     credit.vc = CREDIT if knobs.credit_virtual_channel else COMM
+    if not sip.plan.has_doorbells:
+        return {CreditFrame: credit}
     acknowledgement = HeaderDelivery(sip, ack_bytes(sip), PeIpcq.acknowledged, "replies")
     acknowledgement.is_reply = True
     doorbell = HeaderDelivery(sip, HEADER_BYTES, PeIpcq.ring)
