@@ -55,7 +55,6 @@ EXAMPLES = (
     "ahbm-probe --from 0.0.0 --to 1.3.0 --bytes 4096",
     "ahbm-probe --from 0.0.0 --to 1.3.0 --sweep-bytes 1K:64K",
     "ahbm-probe --matrix --sips 9 --topology torus_2d",
-    "ahbm-probe --hardware --sips 9 --topology torus_2d",
 )
 USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-bytes [MIN:MAX]] [options]
        ahbm-probe --matrix [sips | cubes[:SIP,SIP]] [options]

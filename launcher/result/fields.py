@@ -543,7 +543,7 @@ class HardwareDocument(Heading, kw_only=True):
     tcm_bytes: Annotated[int, no_time("Bytes of the TCM.")]
     files: Annotated[list[RegisterFileRow], no_time("For the installed directions, and for a full register file.")]
     modules: Annotated[list[ModuleRow], no_time("Estimates of area, and their sums.")]
-    clock_ps: Annotated[float, no_time("The period of the PE's clock, in ps (pe_gemm.clock_GHz).")]
+    clock_ps: Annotated[float, simulated_time("The period of the PE's clock, in ps (pe_gemm.clock_GHz).")]
     delays: Annotated[list[DelayRow], no_time("Estimates of delays.")]
     active_mW: Annotated[float, no_time("Estimated power of the controller while it sends or receives, in mW.")]
     steps: Annotated[list[StepRow], no_time("The steps of the controller.")]
