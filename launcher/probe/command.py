@@ -18,6 +18,7 @@ from launcher.isolation import STANDARD_OUTPUT
 from launcher.options import SYSTEM, USAGE_EXIT, Options, Parser, ParserExit, Version, add_flags, closing, json_file
 from launcher.probe import heat_map
 from launcher.probe import text as probe_text
+from launcher.probe.hardware import hardware
 from launcher.probe.heat_map import Grid
 from launcher.probe.simulate import MOST_MESSAGES, ProbeRun, sweep
 from launcher.result.document import check_files, write_refusal
@@ -40,6 +41,7 @@ from sipsim.chips.ahbm.chip import Ahbm
 from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
 from sipsim.chips.ahbm.costs.prices import Price, Term, by_place, sum_ps
 from sipsim.chips.ahbm.costs.probe import Matrix, Probe, ProbePlan, Ps, cube_matrix, sip_matrix
+from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.api.chip import kind_of
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError
@@ -55,7 +57,8 @@ EXAMPLES = (
     "ahbm-probe --matrix --sips 9 --topology torus_2d",
 )
 USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-bytes [MIN:MAX]] [options]
-       ahbm-probe --matrix [sips | cubes[:SIP,SIP]] [options]"""
+       ahbm-probe --matrix [sips | cubes[:SIP,SIP]] [options]
+       ahbm-probe --hardware [options]"""
 
 
 class MatrixOf(NamedTuple):
@@ -78,7 +81,8 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
         prog="ahbm-probe",
         usage=USAGE,
         description="Prints the time of one transfer, term by term: a raw DMA write, and the send/recv pair of the "
-        "same bytes; or the time of all pairs, or of all sizes. The default of a flag is in parentheses.",
+        "same bytes; or the time of all pairs, or of all sizes; or the registers and the estimated hardware of "
+        "PE_IPCQ. The default of a flag is in parentheses.",
         allow_abbrev=False,
         closing=closing("docs/probe.md", *EXAMPLES),
     )
@@ -116,6 +120,11 @@ def _add_transfer(group: "argparse._ArgumentGroup") -> None:
         metavar="MIN:MAX",
         help=f"simulated bandwidth by size, which doubles at each step (none; {DEFAULT_SWEEP} without a value)",
     )
+    group.add_argument(
+        "--hardware",
+        action="store_true",
+        help="registers of PE_IPCQ, the TCM's share of rings, and the estimates of ADR-0023; no transfer",
+    )
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
@@ -130,11 +139,20 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
 def _problem(values: argparse.Namespace) -> str | None:
     """Return an error message if flags are missing or contradict each other; else None."""
     is_matrix, is_sweep = values.matrix is not None, values.sizes is not None
-    modes = {"--matrix": is_matrix, "--sweep-bytes": is_sweep, "--short": values.short}
+    modes = {
+        "--matrix": is_matrix,
+        "--sweep-bytes": is_sweep,
+        "--hardware": values.hardware,
+        "--short": values.short,
+    }
     chosen = [flag for flag, is_chosen in modes.items() if is_chosen]
     if len(chosen) > 1:
         return f"give one of {' and '.join(chosen)}: each selects another output"
     ends = {"--from": values.src, "--to": values.dst}
+    if values.hardware:
+        unused = {**ends, "--bytes": values.bytes, "--csv": values.csv}
+        given = [flag for flag, value in unused.items() if value is not None]
+        return f"{given[0]}: --hardware shows no transfer; leave {' and '.join(given)} out" if given else None
     if is_matrix:
         given = [flag for flag, place in ends.items() if place is not None]
         return f"{given[0]}: --matrix shows all pairs; leave {' and '.join(given)} out" if given else None
@@ -225,6 +243,9 @@ def _answer(chosen: argparse.Namespace) -> None:
     if chosen.matrix is not None:
         _show_matrix(chosen)
         return
+    if chosen.hardware:
+        _show(chosen, probe_hardware(chosen), probe_text.hardware)
+        return
     if chosen.sizes is not None:
         swept = probe_sweep(chosen)
         write_file(chosen.csv, _csv(SizePoint, swept["sizes"]))
@@ -284,6 +305,16 @@ def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
     check_most(chosen.sizes, plan.ipcq.slot_size, MOST_MESSAGES)
     heading = _heading(plan, Probe(plan, 1).credit_mode)
     return _plain(sweep(plan, chosen.sizes, **heading, src=list(chosen.src), dst=list(chosen.dst)))
+
+
+def probe_hardware(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the document of PE_IPCQ's hardware for the configured algorithm's wiring.
+
+    Raises:
+        ConfigError: for invalid settings.
+    """
+    plan = Plan(_resolved(chosen))
+    return _plain(hardware(plan, **_heading(plan, plan.ipcq.credit_return_mode)))
 
 
 def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matrix]]:
@@ -388,7 +419,7 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
     return resolved
 
 
-def _heading(plan: ProbePlan, credit_mode: str) -> dict[str, Any]:
+def _heading(plan: Plan, credit_mode: str) -> dict[str, Any]:
     """Return the keys of :class:`~launcher.result.fields.Heading`."""
     knobs = plan.ipcq
     return {

@@ -65,6 +65,12 @@ class ProbeRun:
         launches = self._chip(self._plan.src.sip).torch.kernels.records
         return sum(launch.busy_ps.get(TLB_MISS, 0) for launch in launches)
 
+    @cached_property
+    def edge_bytes(self) -> int:
+        """Bytes on all edges and links together, with their framing, without the ports of memories."""
+        every = (self._sip(number).fabric.use() for number in range(self._plan.system.n_sips))
+        return sum(use.nbytes for edges in every for edge, use in edges.items() if not edge.memory)
+
     def raw_ps(self, nbytes: int) -> Ps | None:
         """Return the time in ps of a DMA write to the same slot, after the messages; None if the PEs are on two SIPs.
 

@@ -1,4 +1,4 @@
-"""Text of ``ahbm-probe`` from its documents: every term, a screen of sums by kind, or the curve of a sweep."""
+"""Text of ``ahbm-probe`` from its documents: every term, a screen of sums by kind, a sweep's curve, or hardware."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,8 @@ BAR = 40
 TITLES = {"raw_dma": "raw DMA, a write and its acknowledgement", "pair": "tl.send to tl.recv's return"}
 NOT_SIMULATED = "not simulated: a DMA write stays on its SIP"
 A_LEAST = "the sum is a lower bound: a memory or another component adds time that no sum contains"
+NO_TIMES = "area, delays and power are estimates of the record; they change no simulated time and no result"
+FIXED = "does not scale"
 MOST_COLUMNS = 100
 
 
@@ -54,6 +56,63 @@ def sweep(document: Document) -> str:
     if "one_message" in document:
         lines += [*_model_lines(document["one_message"], slot), *_rate_lines(document["one_after_another"])]
     return "\n".join(lines)
+
+
+def hardware(document: Document) -> str:
+    """Return text with the registers, the rings and the estimates of PE_IPCQ, and its steps."""
+    registers, files, region = document["registers"], document["files"], document["region_bytes"]
+    place, directions = ".".join(map(str, document["pe"])), document["directions"]
+    built = files[-1]["directions"]
+    lines = heading(document, f"hardware of PE_IPCQ, algorithm {document['algorithm']}")
+    lines += [
+        f"# PE {place} has the most directions, {len(directions)}: {', '.join(directions) or 'none'}",
+        "",
+        f"{'registers of a direction':<26}{'bits':>6}",
+        *(f"  {each['name']:<24}{each['bits']:>6}  {each['meaning']}" for each in registers),
+        f"  {len(registers)} registers{'':<12}{sum(each['bits'] for each in registers):>6}  "
+        f"{document['register_bytes']} B",
+        "",
+        f"{'of a PE':<16}{'directions':>10}{'registers':>12}{'rings':>24}{'bytes':>10}{'of region':>11}{'of TCM':>9}",
+        *(_file_line(each) for each in files),
+        f"  the region has {region} B ({document['region']}), the TCM {document['tcm_bytes']} B",
+        "",
+        f"{'area, 2 nm':<38}{'installed':>16}{'mm2':>10}{f'for {built}':>16}{'mm2':>10}",
+        *(_module_line(each) for each in document["modules"]),
+        "",
+        f"{f'delay, 2 nm, for {built} directions':<38}{'ns':>6}{'margin':>9}",
+        *(_delay_line(each) for each in document["delays"]),
+        f"  margins to a clock period of {document['clock_ps'] / 1000:g} ns (pe_gemm.clock_GHz)",
+        f"power: some {document['active_mW']:g} mW while sending or receiving, else leakage; ADR-0023 D21, {FIXED}",
+        f"# {NO_TIMES}",
+        "",
+        f"{'steps (ADR-0023 D17)':<28}{'cycles':>8}{'charged, ns':>13}",
+        *(_step_line(each) for each in document["steps"]),
+    ]
+    return "\n".join(lines)
+
+
+def _file_line(row: Document) -> str:
+    count, rings = row["directions"], f"{row['directions']} x {row['n_slots']} x {row['slot_size']} B"
+    shares = f"{row['of_region']:>11.2%}{row['of_tcm']:>9.2%}"
+    late = "  do not fit" if row["of_region"] > 1 else ""
+    return f"  {row['of']:<14}{count:>10}{row['register_bytes']:>10} B{rings:>24}{row['ring_bytes']:>10}{shares}{late}"
+
+
+def _module_line(row: Document) -> str:
+    unit = "" if " " in row["unit"] else f" {row['unit']}"
+    counts = [f"{row[key]}{unit}" for key in ("count", "built_count")]
+    areas = [f"{row[key]:.5f}" for key in ("mm2", "built_mm2")]
+    source = row["source"] if row["scales"] else f"{row['source']}, {FIXED}"
+    return f"  {row['module']:<36}{counts[0]:>16}{areas[0]:>10}{counts[1]:>16}{areas[1]:>10}  {source}"
+
+
+def _delay_line(row: Document) -> str:
+    return f"  {row['path']:<36}{row['ns']:>6}{row['margin']:>8.1f}x  {row['source']}, {FIXED}"
+
+
+def _step_line(row: Document) -> str:
+    cycles = "-".join(map(str, dict.fromkeys(row["cycles"])))
+    return f"  {row['step']:<26}{cycles:>8}{row['charged_ps'] / 1000:>13g}  {row['charged_by']}"
 
 
 def heading(document: Document, what: str) -> list[str]:

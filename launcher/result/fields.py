@@ -473,3 +473,77 @@ class MatrixRow(Struct):
     src: Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")] = field(name="from")
     dst: Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")] = field(name="to")
     ps: Pair
+
+
+class RegisterRow(Struct):
+    """A register of one direction of PE_IPCQ."""
+
+    name: Annotated[str, no_time("The register.")]
+    bits: Annotated[int, no_time("Its width in bits.")]
+    meaning: Annotated[str, no_time("Its content.")]
+
+
+class RegisterFileRow(Struct):
+    """The registers of all directions of a PE, and the receive rings of these directions."""
+
+    of: Annotated[
+        str, no_time("The directions: installed by the wiring, or those that the register file is built for.")
+    ]
+    directions: Annotated[int, no_time("The number of directions.")]
+    register_bytes: Annotated[int, no_time("Bytes of the registers.")]
+    n_slots: Annotated[int, no_time("Slots of a ring.")]
+    slot_size: Annotated[int, no_time("Bytes of a slot.")]
+    ring_bytes: Annotated[int, no_time("Bytes of the receive rings.")]
+    of_region: Annotated[float, no_time("ring_bytes as a fraction of region_bytes; above 1 the rings do not fit.")]
+    of_tcm: Annotated[float, no_time("Fraction of the TCM that the rings take; 0 for rings in another memory.")]
+
+
+class ModuleRow(Struct):
+    """Estimate of a module of the controller, in 2 nm. It changes no simulated time and no result."""
+
+    module: Annotated[str, no_time("The module, or a sum of modules.")]
+    unit: Annotated[str, no_time("The unit of both counts: FF (flip-flops), gates, or FF and gates.")]
+    count: Annotated[int, no_time("Flip-flops and gates for the directions that the wiring installs.")]
+    mm2: Annotated[float, no_time("Area for these directions, in mm2.")]
+    built_count: Annotated[int, no_time("Flip-flops and gates for the directions that the register file is built for.")]
+    built_mm2: Annotated[float, no_time("Area for these directions, in mm2.")]
+    scales: Annotated[bool, no_time("Whether the module, or a part of the sum, scales with the number of directions.")]
+    source: Annotated[str, no_time("The source of the estimate.")]
+
+
+class DelayRow(Struct):
+    """Estimate of the delay of a path of the controller, in 2 nm. It changes no simulated time and no result."""
+
+    path: Annotated[str, no_time("The path.")]
+    ns: Annotated[float, no_time("The estimated delay in ns, for the directions that the register file is built for.")]
+    margin: Annotated[float, no_time("The period of the PE's clock divided by the delay.")]
+    source: Annotated[str, no_time("The source of the estimate.")]
+
+
+class StepRow(Struct):
+    """A step of the controller: its latency in the record, and in the simulation."""
+
+    step: Annotated[str, no_time("The step.")]
+    cycles: Annotated[list[int], no_time("The least and the greatest number of cycles in the record.")]
+    charged_ps: Annotated[int, simulated_time("The time that the simulation charges for the step, in ps.")]
+    charged_by: Annotated[str, no_time("The key and the pass that are charged, or the reason why none is.")]
+    source: Annotated[str, no_time("The source of the cycles.")]
+
+
+class HardwareDocument(Heading, kw_only=True):
+    """The document of ``ahbm-probe --hardware --json``."""
+
+    algorithm: Annotated[str, no_time("The algorithm whose wiring installs directions.")]
+    pe: Annotated[list[int], no_time("SIP, cube and PE of the PE with the most directions, the first of equal PEs.")]
+    directions: Annotated[list[str], no_time("The directions that the wiring installs on this PE.")]
+    registers: Annotated[list[RegisterRow], no_time("The registers of a direction.")]
+    register_bytes: Annotated[int, no_time("Bytes of the registers of a direction.")]
+    region: Annotated[str, no_time("The memory that holds the rings, and the key of its size.")]
+    region_bytes: Annotated[int, no_time("Bytes of a PE in that memory for rings.")]
+    tcm_bytes: Annotated[int, no_time("Bytes of the TCM.")]
+    files: Annotated[list[RegisterFileRow], no_time("For the installed directions, and for a full register file.")]
+    modules: Annotated[list[ModuleRow], no_time("Estimates of area, and their sums.")]
+    clock_ps: Annotated[float, simulated_time("The period of the PE's clock, in ps (pe_gemm.clock_GHz).")]
+    delays: Annotated[list[DelayRow], no_time("Estimates of delays.")]
+    active_mW: Annotated[float, no_time("Estimated power of the controller while it sends or receives, in mW.")]
+    steps: Annotated[list[StepRow], no_time("The steps of the controller.")]

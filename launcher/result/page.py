@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from launcher.report.outcome import ErrorFile
 from launcher.result.fields import (
+    HardwareDocument,
     LinkCsvRow,
     MatrixDocument,
     MatrixRow,
@@ -61,6 +62,9 @@ DOCUMENTS = (
     DocumentPage("ahbm-probe --sweep-bytes --csv", "A row for each size.", SizePoint),
     DocumentPage("ahbm-probe --matrix --json", "The times of all pairs.", MatrixDocument),
     DocumentPage("ahbm-probe --matrix --csv", "A row for each pair.", MatrixRow),
+    DocumentPage(
+        "ahbm-probe --hardware --json", "The controller of queue pairs: registers, rings, estimates.", HardwareDocument
+    ),
 )
 
 

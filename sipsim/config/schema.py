@@ -413,6 +413,7 @@ BufferKind = Literal["tcm", "hbm", "sram"]
 Backpressure = Literal["sleep", "poll"]
 Latch = Literal["copy", "in_place"]
 CreditReturnMode = Literal["fast_path", "fabric", "piggyback", "auto"]
+HeadUpdate = Literal["piggyback", "doorbell"]
 PollInterval = Annotated[float, Meta(ge=0.001, le=1e6)]
 SlotCount = Annotated[int, Meta(ge=1, le=65536)]
 SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
@@ -540,6 +541,7 @@ class IpcqKnobs(Section, frozen=True):
     poll_interval_ns: PollInterval
     poll_interval_max_ns: PollInterval | None
     latch: Latch | None
+    head_update: HeadUpdate
     credit_return_mode: CreditReturnMode
     piggyback_wait_ns: NonNegative
     n_slots: SlotCount

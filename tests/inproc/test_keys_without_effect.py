@@ -185,6 +185,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MEANS_THE_DEFAULT = {
     "algorithms.intercube_allreduce_fused.credit_virtual_channel",
+    "algorithms.intercube_allreduce_fused.head_update",
     "algorithms.intercube_allreduce_fused.rank_per",
     "algorithms.intercube_allreduce_fused.root_cube",
     "algorithms.intercube_allreduce_fused.topology",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import one_command
+from doorbells import heads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ SETTINGS = st.fixed_dictionaries(
         "defaults.buffer_kind": st.sampled_from(["tcm", "hbm", "sram"]),
         "defaults.credit_return_mode": st.sampled_from(["fast_path", "fabric", "piggyback", "auto"]),
         "defaults.hw_strict": st.booleans(),
+        "defaults.head_update": st.sampled_from(["piggyback", "doorbell"]),
         "defaults.latch": st.sampled_from([None, "copy", "in_place"]),
         "defaults.backpressure": st.sampled_from(["sleep", "poll"]),
         "system.sips.link": st.sampled_from(["ucie", "ethernet_100g"]),
@@ -68,6 +70,7 @@ IN_FLITS = {
     "defaults.buffer_kind": "tcm",
     "defaults.credit_return_mode": "fast_path",
     "defaults.hw_strict": True,
+    "defaults.head_update": "piggyback",
     "defaults.latch": None,
     "defaults.backpressure": "sleep",
     "system.sips.link": "ucie",
@@ -102,7 +105,9 @@ def test_a_span_on_an_idle_machine_takes_its_price(
     """
     if src == dst:
         return
-    flags = [word for key, value in {**parts, **kinds}.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    sets = [f"{key}={json.dumps(value)}" for key, value in {**parts, **kinds}.items()]
+    sets += heads(parts, parts["defaults.credit_return_mode"])
+    flags = [word for each in sets for word in ("--set", each)]
     named = [] if variant == "default" else ["--variant", variant]
     resolved = prepare(parse(["--sips", "2", *named, *flags])).plan.resolved
     plan = ProbePlan(resolved, PePlace(*src), PePlace(*dst))
@@ -115,7 +120,7 @@ def test_a_span_on_an_idle_machine_takes_its_price(
             some = [] if span.is_wait else calls.of(history.rank, span)
             prices = [call.price(plan.prices) for call in some]
             assert [sum_ps(price) for price in prices] == [sum_ps(terms_of(price)) for price in prices]
-            waits_for_company = name_of(span) == CREDIT and parts["defaults.credit_return_mode"] in (PIGGYBACK, "auto")
+            waits_for_company = name_of(span) == CREDIT and plan.ipcq.credit_return_mode in (PIGGYBACK, "auto")
             if not some or name_of(span) == POLL or waits_for_company:
                 continue
             waits_ps = sum(each.ps for each in costs.of(history.rank, span).delays if each.edge is None)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doorbells import heads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from launch_flags import launch_flags
@@ -53,6 +54,7 @@ SETTINGS = st.fixed_dictionaries(
     {
         "defaults.buffer_kind": st.sampled_from(["tcm", "hbm", "sram"]),
         "defaults.hw_strict": st.booleans(),
+        "defaults.head_update": st.sampled_from(["piggyback", "doorbell"]),
         "defaults.vc_chunk_size": st.sampled_from([64, 256]),
         "defaults.vc_chunk_header_bytes": st.sampled_from([0, 16]),
         "router.buffer_packets": st.sampled_from([None, 16]),
@@ -123,7 +125,7 @@ def test_the_sums_equal_the_simulated_times(
     if src == dst:
         return
     flags = [word for key, value in {**parts, **kinds}.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    flags += ["--sips", 3, "--set", f"defaults.credit_return_mode={mode}"]
+    flags += ["--sips", 3, *(word for each in heads(parts, mode) for word in ("--set", each))]
     ends = ["--from", ".".join(map(str, src)), "--to", ".".join(map(str, dst))]
     told = probed(*ends, "--bytes", 2 * elements, *flags)
     raw, pair = sums(told)
@@ -134,7 +136,8 @@ def test_the_sums_equal_the_simulated_times(
     is_near = parts["defaults.buffer_kind"] == "tcm" or parts["defaults.latch"] != "copy"
     rests = parts["defaults.backpressure"] == "poll" and parts["defaults.poll_interval_max_ns"] is not None
     copies = "tcm" in kinds and parts["defaults.latch"] != "in_place"
-    if mode == "fast_path" and is_near and not (rests or copies):
+    carries_head = parts["defaults.head_update"] == "piggyback"
+    if carries_head and mode == "fast_path" and is_near and not (rests or copies):
         assert pair < raw + MOST_OVERHEAD_PS
         # Never less, where both ends of the way back are the same: a credit comes from the PE, an acknowledgement from
         # the memory, which may be nearer or farther.

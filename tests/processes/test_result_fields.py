@@ -22,6 +22,7 @@ from launcher.report.failure import error_file_of
 from launcher.report.outcome import ErrorFile, Outcome, RunError
 from launcher.result import document as result
 from launcher.result.fields import (
+    HardwareDocument,
     LinkCsvRow,
     MatrixDocument,
     MatrixRow,
@@ -205,6 +206,8 @@ def from_probe(folder: Path) -> Iterator[tuple[str, Told]]:
     for name, to, *flags in (("inside", "0.1.0"), ("across", "1.0.0"), ("mmu", "1.0.0", "--set", MMU)):
         assert probe.main(["--from", "0.0.0", "--to", to, "--json", str(folder / name), *flags]) == 0
         yield name, (ProbeDocument, json.loads((folder / name).read_text()))
+    assert probe.main(["--hardware", "--json", str(folder / "hardware")]) == 0
+    yield "hardware", (HardwareDocument, json.loads((folder / "hardware").read_text()))
     others = {
         "sweep": (SweepDocument, SizePoint, ["--from", "0.0.0", "--to", "1.0.0", "--sweep-bytes", "2K:8K"]),
         "matrix": (MatrixDocument, MatrixRow, ["--matrix", "sips"]),

@@ -79,6 +79,16 @@ def test_logs_and_verdicts_are_the_same_everywhere(flags: tuple[object, ...], tm
     assert usual.digest == other.digest == launched(*SMALL, "--no-verify-data").digest
 
 
+def test_doorbells_of_a_rank_that_is_killed(tmp_path: Path) -> None:
+    """Acknowledgements and doorbells between processes are sent again as they were."""
+    usual = logged(tmp_path / "a.txt", "--variant", "doorbell")
+    killed = "--max-restarts", 1, "--fault", "kill:1@3us", "--check-invariants"
+    other = logged(tmp_path / "b.txt", "--variant", "doorbell", *killed)
+    assert sum(rank["restarts"] for rank in other.document["ranks"]) == 1
+    assert (tmp_path / "a.txt").read_bytes() == (tmp_path / "b.txt").read_bytes()
+    assert usual.digest == other.digest
+
+
 def test_without_verification_there_is_no_second_pass(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     assert launched(*SMALL, "--no-verify-data", "--json", file).document["second_pass"] is None

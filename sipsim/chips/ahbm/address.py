@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sipsim.chips.ahbm.hardware import QUEUE_PAIR_BYTES
 from sipsim.config.schema import TcmLayout
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Definitions
@@ -178,10 +179,6 @@ class Region(NamedTuple):
 
     offset: int
     size: int
-
-
-QUEUE_PAIR_BYTES = 72
-"""Metadata of a queue pair: 576 B of registers for 8 directions (ADR-0023 D21)."""
 
 
 class TcmMap(NamedTuple):

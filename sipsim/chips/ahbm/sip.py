@@ -16,10 +16,10 @@ from sipsim.chips.ahbm.control.fan_out import ControlPath, FanOutChecker
 from sipsim.chips.ahbm.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
 from sipsim.chips.ahbm.control.path import LaunchPath, Place
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import CreditFrame, Message, WireCredit, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import Message, WireCredit, WireFormat
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.sip_generations import SipGenerations, map_rings
-from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Ipcqs, MessageDelivery, MessageSender
+from sipsim.chips.ahbm.ipcq.transport import CreditSender, Ipcqs, MessageDelivery, MessageSender, header_deliveries
 from sipsim.chips.ahbm.memory.mmu import PageTable, PeMmu
 from sipsim.chips.ahbm.memory.ports import MemoryPorts, Wait
 from sipsim.chips.ahbm.memory.store import MemoryStore
@@ -162,7 +162,7 @@ class Sip(SipParts):
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
         self.second_pass = None if second_pass is None else self._replay(second_pass)
         self.oplog = self.recorder.oplog
-        self.wire_format = WireFormat(plan.ipcq.hw_strict)
+        self.wire_format = WireFormat(plan.ipcq)
         self.generations = SipGenerations(self, self.pe, keep_spans)
         self.closed = self.generations.closed
         self.barrier = Barrier(sip, plan, self.session, self.recorder)
@@ -206,7 +206,7 @@ class Sip(SipParts):
         next SIP, and a transfer from the port there onwards. The packet states the length of its train, so that the
         next SIP continues exactly as a single fabric would.
         """
-        deliveries: Deliveries = {Message: MessageDelivery(self), CreditFrame: CreditDelivery(self)}
+        deliveries: Deliveries = {Message: MessageDelivery(self), **header_deliveries(self)}
         controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}
         plan = self.plan
         egress_ps = plan.egress_ps[self.sip]

@@ -27,11 +27,13 @@ class Delivery(ABC):
     """Delivery of one type of frame on its destination SIP: the node where transfers end, virtual channel and taker.
 
     A chip has one delivery for each type of frame that it takes, so the network interface names no type. ``engine``:
-    the part of a node that sends the frames; its frames over one port, or within its SIP, are one train.
+    the part of a node that sends the frames; its frames over one port, or within its SIP, are one train. ``is_reply``:
+    within a SIP the frames use the network of replies.
     """
 
     vc: int
     engine: str = "dma"
+    is_reply: bool = False
 
     @abstractmethod
     def wire_bytes(self, frame: Any) -> int:
@@ -156,7 +158,8 @@ class NetworkInterface:
         delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
             route = self._system.graph.route(src, delivery.landing(frame))
-            return FramePath(fabric, delivery, dst_sip, None, route, fabric.train((src, delivery.engine), delivery.vc))
+            train = fabric.train((src, delivery.engine), delivery.vc, is_reply=delivery.is_reply)
+            return FramePath(fabric, delivery, dst_sip, None, route, train)
         letter = self._system.port_towards(self._sip, dst_sip, direction)
         route = self._system.leaving(self._sip, src, letter)
         train = fabric.train((src, delivery.engine, letter), delivery.vc)

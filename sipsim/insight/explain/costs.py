@@ -153,10 +153,13 @@ class Costs:
                 assert place is not None
                 yield rank, _pe(place), _pe(place)
             case "message":
-                src, direction, dst, space, _, read_pa = call.args
+                src, direction, dst, space, _, read_pa, *back = call.args
                 source = rank if src[0] == dst[0] else src[0]
-                slot = self.prices.system.graph.memory_node(dst[1], dst[2], space)
-                yield from self._between(src, direction, dst[0], slot, rank)
+                slot, pe = self.prices.system.graph.memory_node(dst[1], dst[2], space), Node("pe", src[1], src[2])
+                if self.prices.has_doorbells:
+                    yield from self._between(src[0], pe, dst[0], Node("pe", dst[1], dst[2]), direction, rank)
+                    yield from self._between(dst[0], slot, src[0], pe, "".join(back), rank)
+                yield from self._between(src[0], pe, dst[0], slot, direction, rank)
                 if read_pa is not None:
                     yield source, str(self.prices.node_of(read_pa)), _pe(src)
             case "host_write":
@@ -167,14 +170,17 @@ class Costs:
                 yield rank, *map(str, call.args[:2])
             case "credit":
                 src, direction, peer = call.args
-                yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
+                start, end = (Node("pe", place[1], place[2]) for place in (src, peer))
+                yield from self._between(src[0], start, peer[0], end, direction, rank)
 
-    def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[LateKey]:
+    def _between(
+        self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str, rank: int
+    ) -> Iterator[LateKey]:
         """Yield the keys of a frame's transfers on each SIP of the route, the last SIP first."""
-        if src[0] == dst_sip:
-            yield rank, _pe(src), str(end)
+        if src_sip == dst_sip:
+            yield rank, str(start), str(end)
             return
-        for sip, route in reversed(self.prices.path(src[0], Node("pe", src[1], src[2]), dst_sip, end, direction)):
+        for sip, route in reversed(self.prices.path(src_sip, start, dst_sip, end, direction)):
             yield sip, str(route.start), str(route.edges[-1].dst)
 
 

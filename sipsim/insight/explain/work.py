@@ -205,7 +205,11 @@ class Calls:
         src, queue, nbytes, read_pa = self.message(span)
         source = None if read_pa is None else memory_of(read_pa)
         ends = _ends(src, queue.direction, queue.peer.place)
-        return [Call(method, (*ends, queue.peer.buffer_kind, nbytes, source))]
+        args = *ends, queue.peer.buffer_kind, nbytes, source
+        if method == "message" and self._prices.has_doorbells and src[0] != queue.peer.sip:
+            number, _ = self._queues[src, self.send_of(span).facts[0]]
+            return [Call(method, (*args, self._by_ring[number, queue.peer.rx_base_pa].direction))]
+        return [Call(method, args)]
 
     def _release(self, place: Place, span: Span) -> list[Call]:
         """Return the calls of a release that blocks: the emission of its credit, if emitted at once; else no calls."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from doorbells import DOORBELLS
 from hardware import WiredPlan, config
 from random_programs import Blocked, Op, Program, circle, judge
 from sips import check_second_passes, run_sips
@@ -136,7 +137,9 @@ class Kernel:
 
 
 class Settings(NamedTuple):
-    """What varies between runs of a program; times depend on it, results do not."""
+    """What varies between runs of a program; times depend on it, results do not. ``credit_return_mode`` may also be
+    ``doorbell``, with credits over the fabric.
+    """
 
     sips: int
     buffer_kind: str
@@ -156,6 +159,8 @@ class Settings(NamedTuple):
         rng = random.Random(seed)
         strict = program.n_slots in (1, 2, 4, 8) and rng.random() < 0.3
         channels = rng.random() < 0.7
+        is_rung = self.credit_return_mode == "doorbell"
+        credits_return = DOORBELLS if is_rung else {"defaults.credit_return_mode": self.credit_return_mode}
         line = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.shape": [self.sips, 1]}
         return {
             "system.sips.count": self.sips,
@@ -165,7 +170,7 @@ class Settings(NamedTuple):
             "defaults.buffer_kind": self.buffer_kind,
             "defaults.backpressure": self.backpressure,
             "defaults.poll_interval_ns": rng.choice((1, 10, 37, 1000)),
-            "defaults.credit_return_mode": self.credit_return_mode,
+            **credits_return,
             "defaults.piggyback_wait_ns": rng.choice((0, 5, 100, 2000)),
             "defaults.n_slots": program.n_slots,
             "defaults.slot_size": SLOT_BYTES,

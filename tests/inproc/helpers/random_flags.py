@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+from doorbells import heads
+
 SYSTEMS = [
     *((sips, "ring_1d") for sips in (1, 2, 3)),
     (4, "torus_2d"),
@@ -39,6 +41,8 @@ def drawn(seed: int) -> dict[str, Any]:
     settings["ucie_port.flit_bytes"] = frames.choice(("null", "null", 256))
     settings["ucie_port.fdi_to_fdi_ns"] = frames.choice((4, 2))
     settings["defaults.vc_chunk_header_bytes"] = frames.choice((0, 0, 16))
+    settings["defaults.head_update"] = random.Random(f"{seed} heads").choice(("piggyback", "piggyback", "doorbell"))
+    modes = heads(settings, settings.pop("defaults.credit_return_mode"))
     return {
         "sips": sips,
         "topology": topology,
@@ -47,6 +51,6 @@ def drawn(seed: int) -> dict[str, Any]:
         "dtype": draw.choice(("f16", "f32", "i32")),
         "iters": draw.choice((1, 1, 2)),
         "seed": seed,
-        "set": [f"{key}={value}" for key, value in settings.items()],
+        "set": [*(f"{key}={value}" for key, value in settings.items()), *modes],
         "engine": "inproc",
     }

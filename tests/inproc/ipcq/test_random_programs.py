@@ -59,6 +59,16 @@ def test_costs_of_a_pe_change_times_only(mode: tuple[str, str, str], latch: str 
             run_one(seed, 1 + seed % 2, *mode, latch, 1 + seed % 3)
 
 
+@pytest.mark.parametrize("wait", ["sleep", "poll"])
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+def test_doorbells_change_times_only(kind: str, wait: str) -> None:
+    """On one SIP and across several; each latch, with the costs of a PE and without."""
+    for seed in range(40_000, 40_009):
+        ops = [op.kind for ops in random_program(seed).ops for op in ops]
+        latch = (None, "copy", "in_place" if "post" not in ops else "copy")[seed % 3]
+        run_one(seed, 1 + seed % 3, kind, wait, "doorbell", latch, (None, 2)[seed % 2])
+
+
 def test_rare_cases() -> None:
     run_one(7631, 1, "tcm", "poll", "piggyback")
 

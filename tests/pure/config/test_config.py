@@ -53,7 +53,7 @@ def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, mon
     assert load(variant="").ccl.defaults.algorithm == fused
 
 
-VARIANTS = "adr, hbm3, hbm3e, hbm4, ideal"
+VARIANTS = "adr, doorbell, hbm3, hbm3e, hbm4, ideal"
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ VARIANTS = "adr, hbm3, hbm3e, hbm4, ideal"
         (
             "idel",
             "",
-            "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: adr, hbm3, hbm3e, hbm4, ideal",
+            f"--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: {VARIANTS}",
         ),
-        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: adr, hbm3, hbm3e, hbm4, ideal"),
+        (None, "mine", f"AHBM_VARIANT mine: unknown variant 'mine'; allowed: {VARIANTS}"),
     ],
 )
 def test_an_unknown_variant(variant: str | None, environment: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:

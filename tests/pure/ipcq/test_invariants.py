@@ -43,6 +43,9 @@ class Scene:
         self.into.peer_head_cache = head
         self.checker.arrived(RECEIVER, self.into, message)
 
+    def landed(self, seq: int) -> None:
+        self.checker.landed(RECEIVER, self.into, self.message(seq))
+
     def taken(self, tail: int, data: bytes = DATA) -> None:
         self.into.taken = tail
         self.checker.taken(RECEIVER, self.into, data)
@@ -91,6 +94,14 @@ BROKEN: list[tuple[list[Steps], str, tuple[int, int], str]] = [
     ([lambda s: s.arrived(0, 1, slot=1)], "I3.1: ", (1, 0), "W"),
     ([lambda s: s.arrived(0, 1, sent_ps=1_000)], "I5: sent at 1000 ps, arrived at 1000 ps", (1, 0), "W"),
     ([lambda s: s.arrived(0, 1, data=b"abce")], "I6: message 0 arrived and is not in its slot", (1, 0), "W"),
+    ([lambda s: s.landed(1)], "I1: message 1 was written twice, or early", (1, 0), "W"),
+    ([lambda s: s.landed(0), lambda s: s.landed(0)], "I1: message 0 was written twice, or early", (1, 0), "W"),
+    (
+        [lambda s: s.landed(0), lambda s: s.landed(1), lambda s: s.landed(2)],
+        "I7: message 2 was written to a slot in use",
+        (1, 0),
+        "W",
+    ),
     ([lambda s: s.taken(0)], "I1: message 0 was taken before it arrived", (1, 0), "W"),
     ([two_here, lambda s: s.taken(1)], "I2: taken is 1, message 0 is next", (1, 0), "W"),
     ([two_here, lambda s: s.taken(0, b"abce")], "I7: message 0 changed in its slot", (1, 0), "W"),

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.cost import Cost, Estimate, estimate
 from sipsim.chips.ahbm.collectives.launch import PlannedCall
-from sipsim.chips.ahbm.collectives.queue_pairs import MAX_DIRECTIONS
 from sipsim.chips.ahbm.collectives.rules import check_schedule_settings
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, unknown_algorithm
 from sipsim.chips.ahbm.collectives.wirings import most_directions
+from sipsim.chips.ahbm.hardware import MAX_DIRECTIONS
 from sipsim.collectives.semantics import Task
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError

@@ -68,7 +68,7 @@ class CommandTimes:
         self.latch_ps = cache(partial(_latch_ps, prices, knobs))
         self.message_ps = cache(partial(_message_ps, prices, knobs.buffer_kind))
         self.credit_ps = cache(partial(_credit_ps, prices, knobs))
-        self.link_ps = cache(partial(_link_ps, system, WireFormat(knobs.hw_strict)))
+        self.link_ps = cache(partial(_link_ps, system, WireFormat(knobs)))
 
 
 _PLACE = 0, 0, 0
@@ -458,7 +458,7 @@ class Workload:
             return self._edges[key]
         nodes = [Node("pe", *place) for place in self.threads[thread].places]
         paths = [(*path(node, port_node(port)).edges, *path(port_node(far_port), node).edges) for node in nodes]
-        wire_bytes = WireFormat(self.knobs.hw_strict).message_bytes(nbytes)
+        wire_bytes = WireFormat(self.knobs).message_bytes(nbytes)
         edges = {id(edge): edge for each in paths for edge in each}
         used = Counter(id(edge) for each in paths for edge in each)
         self._edges[key] = [(number, edge.drain_ps(wire_bytes), used[number]) for number, edge in edges.items()]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr, Region
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.chips.ahbm.collectives.rules import check_room_of_rings
+from sipsim.chips.ahbm.hardware import MAX_DIRECTIONS
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.chips.ahbm.system import AhbmSystem
@@ -30,8 +31,6 @@ class Ring(NamedTuple):
 RingMap = dict[Ring, Ring]
 InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
-MAX_DIRECTIONS = 8
-"""Queue pairs for which a PE has registers (ADR-0023 D17); checked only under ``hw_strict``, also for groups."""
 RING_VA_ALIGN_BYTES = 256
 """Alignment of the virtual addresses of rings, which are independent of the physical addresses."""
 

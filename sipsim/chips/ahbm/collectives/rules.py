@@ -18,8 +18,8 @@ from sipsim.chips.ahbm.collectives.settings import (
     rank_places,
     unknown_algorithm,
 )
-from sipsim.chips.ahbm.ipcq.credits import FAST_PATH
-from sipsim.chips.ahbm.ipcq.messages import HEADER_BYTES
+from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
+from sipsim.chips.ahbm.ipcq.messages import DOORBELL, HEADER_BYTES
 from sipsim.config.check import Path, Problem, Rule, check_registered, dotted, no_power_of_two, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import AlgorithmEntry, IpcqKnobs, Resolved
@@ -138,7 +138,7 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     Raises:
         Problem: names the keys that make the rings smaller.
     """
-    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, _space_for_rings(resolved, knobs.buffer_kind)
+    need, (owner, free_bytes) = rings * knobs.n_slots * knobs.slot_size, space_for_rings(resolved, knobs.buffer_kind)
     if need <= free_bytes:
         return
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
@@ -149,7 +149,8 @@ def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Non
     raise refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
 
 
-def _space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+def space_for_rings(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+    """Return the key of the size of the memory for rings, and the memory's bytes of one PE."""
     cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
     spaces: dict[str, tuple[Path, int]] = {
         "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
@@ -187,6 +188,21 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> None:
         return
     others = (knob_path(resolved, key) for key in ("virtual_channels", "credit_return_mode"))
     raise refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
+
+
+def doorbells_carry_no_credits(resolved: Resolved) -> None:
+    """Check that no queue pair has credits that travel with messages if messages are followed by doorbells."""
+    name = resolved.ccl.defaults.algorithm
+    if effective_ipcq(resolved, name).head_update != DOORBELL:
+        return
+    head, key = knob_path(resolved, "head_update"), "credit_return_mode"
+    why = "since a data write carries no credits; set fabric, or use --variant doorbell"
+    what = f"needs {dotted(head)}: {PIGGYBACK}, {why}"
+    modes: dict[Path, str | None] = {("defaults", key): resolved.ccl.defaults.credit_return_mode}
+    modes |= {("algorithms", each, key): getattr(entry, key) for each, entry in resolved.ccl.algorithms.items()}
+    for path, mode in modes.items():
+        if mode == PIGGYBACK:
+            raise refused(path, mode, what, head)
 
 
 def a_channel_has_weight(resolved: Resolved) -> None:
@@ -262,6 +278,7 @@ RULES: tuple[Rule, ...] = (
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
+    doorbells_carry_no_credits,
     a_channel_has_weight,
     buffers_hold_packets,
     schedules_share_their_pes,

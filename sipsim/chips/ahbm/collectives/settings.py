@@ -6,6 +6,7 @@ from pathlib import PurePath
 import msgspec
 
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
+from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
 from sipsim.config.check import Path
 from sipsim.config.schema import IpcqKnobs, RankPer, Resolved, merged
 from sipsim.core.moved import HOMES, LABEL
@@ -87,12 +88,14 @@ def label_of(module: str) -> str:
     return f"{LABEL}.{name}" if package in HOMES else module
 
 
+_OFF = {"vc_chunk_header_bytes": 0, "head_update": PIGGYBACK}
+"""Settings that digests contain only with another value than this one."""
+
+
 def canonical_ipcq(resolved: Resolved, algorithm_name: str) -> dict[str, object]:
-    """Return the IPCQ settings that enter digests: all of them; ``vc_chunk_header_bytes`` only if not 0."""
+    """Return the IPCQ settings that enter digests: all of them, but settings of :data:`_OFF` only if they are on."""
     knobs: dict[str, object] = msgspec.to_builtins(effective_ipcq(resolved, algorithm_name))
-    if not knobs["vc_chunk_header_bytes"]:
-        del knobs["vc_chunk_header_bytes"]
-    return knobs
+    return {key: value for key, value in knobs.items() if key not in _OFF or value != _OFF[key]}
 
 
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:

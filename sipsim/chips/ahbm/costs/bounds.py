@@ -42,14 +42,23 @@ PairDelays = dict[tuple[int, int], Ps]
 
 class ChipBounds:
     """Bounds that hold for any PE. ``credit_modes``: possible values of ``credit_return_mode``. ``credit_bytes``: least
-    size of a credit. ``overhead_ps``: time that PE_IPCQ adds to a message or credit.
+    size of a credit. ``overhead_ps``: time that PE_IPCQ adds to a message or credit. ``acknowledges``: whether memories
+    acknowledge messages, without PE_IPCQ; with finite buffers they may be nearer to a link than any PE.
     """
 
-    def __init__(self, system: AhbmSystem, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
+    def __init__(
+        self,
+        system: AhbmSystem,
+        credit_modes: set[str],
+        credit_bytes: int,
+        overhead_ps: Ps,
+        acknowledges: bool = False,
+    ) -> None:
         self._system = system
         self._modes = credit_modes
         self._credit_bytes = credit_bytes
         self._overhead_ps = overhead_ps
+        self._acknowledges = acknowledges
         joined = {(link.src, link.dst) for link in system.links}
         self.all_are_joined = len(joined) == system.n_sips * (system.n_sips - 1)
         self.has_far_credits = not self.all_are_joined and any(map(self._is_fast, range(len(system.links))))
@@ -78,6 +87,8 @@ class ChipBounds:
         for number, link in enumerate(system.links):
             out_ps = self._overhead_ps + system.least_out_ps(link.src_port)
             gains[link.src].append(self._overhead_ps + system.least_mail_ps(number))
+            if self._acknowledges:
+                gains[link.src].append(least_answer_ps(system, number))
             if not self._is_fast(number):
                 continue
             gains[link.src].append(self._near_credit_ps(number, link) - pair_delay_ps[link.src, link.dst])
@@ -110,16 +121,29 @@ class ChipBounds:
         return min(self._system.least_in_ps(link.dst_port) for link in self._system.links)
 
 
+def least_answer_ps(system: AhbmSystem, link: int) -> Ps:
+    """Return the least time from a write to a memory to its acknowledgement over a link; 0 with finite buffers."""
+    return 0 if system.has_buffers else system.least_mail_ps(link)
+
+
 class InstalledBounds:
     """Bounds for the queue pairs ``entries`` only; each ordered pair of SIPs with credits has a channel.
 
-    ``data``: channels of the links. ``overhead_ps``: time that PE_IPCQ adds to a message or credit.
+    ``data``: channels of the links. ``overhead_ps``, ``acknowledges``: as for :class:`ChipBounds`.
     """
 
-    def __init__(self, system: AhbmSystem, entries: InstallPlan, data: Sequence[Channel], overhead_ps: Ps) -> None:
+    def __init__(
+        self,
+        system: AhbmSystem,
+        entries: InstallPlan,
+        data: Sequence[Channel],
+        overhead_ps: Ps,
+        acknowledges: bool = False,
+    ) -> None:
         self._system = system
         self._entries = entries
         self._overhead_ps = overhead_ps
+        self._acknowledges = acknowledges
         least: PairDelays = {}
         for place, entry in self._to_other_sips():
             if entry.credit_mode == FAST_PATH:
@@ -144,8 +168,10 @@ class InstalledBounds:
         system, sip = self._system, place.sip
         if entry.credit_mode == FAST_PATH:
             yield self._overhead_ps + entry.credit_ps - pair_delay_ps[sip, entry.peer.sip]
-        if entry.can_send or entry.credit_mode != FAST_PATH:
+        if self._acknowledges or entry.can_send or entry.credit_mode != FAST_PATH:
             port = system.port_towards(sip, entry.peer.sip, entry.direction)
+            if self._acknowledges and entry.can_receive:
+                yield least_answer_ps(system, system.far_ends[sip, port].channel)
             if system.has_buffers:
                 path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
                 yield self._overhead_ps + path.head_ps()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.control.path import LaunchPath, Stretch, m_cpu
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
-from sipsim.chips.ahbm.ipcq.messages import COPY, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import COPY, DOORBELL, HEADER_BYTES, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.mesh import HOST_NODE
 from sipsim.chips.ahbm.pe.commands import MathWork
@@ -40,7 +40,7 @@ SPECIAL = "PE_MATH, special functions"
 WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ, PE_CPU = "wires", "links", "drain", "memory", "PE_IPCQ", "PE_CPU"
 """Kinds of terms that are not nodes."""
 SEND, DATA, ACKNOWLEDGEMENT, CREDIT = "send", "data", "acknowledgement", "credit"
-"""Steps of a transfer, in addition to ``COPY``."""
+"""Steps of a transfer, in addition to ``COPY`` and ``DOORBELL``."""
 _KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
 """Kinds of the terms of nodes. The kind of memories is ``MEMORY``; that of other parts is the name of the part."""
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port", "host": "launch"}
@@ -160,7 +160,9 @@ class Prices:
         self._components = resolved.components
         self._edge_ps: dict[tuple[int, Node, Node, str], Ps] = {}
         self._gemm_stages: dict[tuple[Place, int, int], tuple[GemmStage, ...]] = {}
-        self._wire_format = WireFormat(knobs.hw_strict)
+        self._wire_format = WireFormat(knobs)
+        self._ack_bytes = resolved.components.pe_dma.ack_bytes
+        self.has_doorbells = knobs.head_update == DOORBELL
         self._math = MathTimes(resolved.components.pe_math)
         self._memories = MemoryPorts(system.graph.memories, Engine())
 
@@ -219,27 +221,48 @@ class Prices:
             self._head(DATA, path),
             self._drain(DATA, path, self._wire_format.data_bytes(nbytes), [writing, *taking]),
             self._writing(DATA, space, port),
-            *self._transfer(ACKNOWLEDGEMENT, return_path, self._components.pe_dma.ack_bytes),
+            *self._transfer(ACKNOWLEDGEMENT, return_path, self._ack_bytes),
         ]
 
     def post(self, src: Place, direction: str, dst: Place, space: str, nbytes: int, back: str) -> Price:
         """Price a write by PE_DMA to the memory of another PE's ring; the acknowledgement uses direction ``back``."""
-        slot, here = self.system.graph.memory_node(dst[1], dst[2], space), Node("pe", src[1], src[2])
         data = self._sent(src, direction, dst, space, nbytes, self._wire_format.data_bytes(nbytes), None)
-        return_path = self.path(dst[0], slot, src[0], here, back)
-        return [*data, *self._transfer(ACKNOWLEDGEMENT, return_path, self._components.pe_dma.ack_bytes)]
+        return [*data, *self._transfer(ACKNOWLEDGEMENT, self.answer(src, dst, space, back), self._ack_bytes)]
 
     def message(
-        self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None
+        self,
+        src: Place,
+        direction: str,
+        dst: Place,
+        space: str,
+        nbytes: int,
+        read_pa: int | None = None,
+        back: str = "",
     ) -> Price:
-        """Price a message from the send to the arrival in the ring of ``dst``. ``read_pa``: address from which PE_DMA
-        first fetches the bytes; None if the TCM holds the bytes.
+        """Price a message from the send until ``peer_head_cache`` of ``dst`` moves: until its arrival in the ring or,
+        with doorbells, until that of its doorbell.
+
+        ``read_pa``: address from which PE_DMA first fetches the bytes; None if the TCM holds the bytes. ``back``: the
+        direction of the acknowledgement, for doorbells between SIPs.
         """
         wire_bytes = self._wire_format.message_bytes(nbytes)
-        return [
+        sent = [
             *self.fixed("ipcq", step=SEND),
             *self._sent(src, direction, dst, space, nbytes, wire_bytes, read_pa),
         ]
+        if not self.has_doorbells:
+            return sent
+        return [
+            *sent,
+            *self._transfer(ACKNOWLEDGEMENT, self.answer(src, dst, space, back), self._ack_bytes),
+            *self.fixed("ipcq", step=DOORBELL),
+            *self._transfer(DOORBELL, self._between(src, direction, dst), HEADER_BYTES),
+        ]
+
+    def answer(self, src: Place, dst: Place, space: str, back: str) -> Path:
+        """Return the path of an acknowledgement to ``src``, from the memory of the ring of ``dst``."""
+        slot, here = self.system.graph.memory_node(dst[1], dst[2], space), Node("pe", src[1], src[2])
+        return self.path(dst[0], slot, src[0], here, back)
 
     def passing(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, read_pa: int | None = None

@@ -96,7 +96,7 @@ class Probe:
         self._plan = plan
         self._nbytes = nbytes
         self._pair = pair = pair or plan.neighbours
-        self._wire_format = WireFormat(plan.ipcq.hw_strict)
+        self._wire_format = WireFormat(plan.ipcq)
         self._ring = plan.ipcq.buffer_kind
         self._sent = pair.src, pair.direction, pair.dst, self._ring, nbytes
         slot = plan.system.graph.memory_node(pair.dst.cube, pair.dst.pe, self._ring)
@@ -127,8 +127,8 @@ class Probe:
         return (va + self._nbytes - 1) // page_bytes - va // page_bytes + 1
 
     def arrival(self) -> Price:
-        """Price a message from the send until all bytes are in the receiver's slot."""
-        return [*self._issue("send"), *self._plan.prices.message(*self._sent)]
+        """Price a message from the send until the receiver's pointer moves (``Prices.message``)."""
+        return [*self._issue("send"), *self._plan.prices.message(*self._sent, back=self._pair.reverse)]
 
     def next_receive(self) -> Price:
         """Price a receive of a message that waits already, until the next receive begins: issue, latch and credit."""

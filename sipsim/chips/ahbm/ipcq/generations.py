@@ -102,7 +102,7 @@ class Generation:
             IpcqInUse: as :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
         """
         for queue in self.queues.values():
-            unreleased = len(queue.messages) + len(queue.in_use)
+            unreleased = len(queue.landed) + len(queue.messages) + len(queue.in_use)
             if unreleased:
                 what = f"its ring holds {unreleased} message{'s' * (unreleased > 1)} that the kernel has not released"
             elif queue.posted or (any_receive_waits and queue.can_receive):

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from sipsim.config.schema import IpcqKnobs
 from sipsim.fabric.links.frames import Address, Data, Frame, Name, Number, Packet, Small, packet_kind
 from sipsim.records.dump import Place
 
@@ -15,17 +16,23 @@ FLIT_BYTES = 64
 FLIT_PAYLOAD_BYTES = 60
 FIRST_IPCQ_PAYLOAD_BYTES = 52
 HEADER_BYTES = 16
+"""Bytes of a header-only flit: of a credit (by default) and of a doorbell."""
+DOORBELL = "doorbell"
+"""Value of ``head_update`` in ``ccl.yaml``: the head is written by a :class:`Doorbell`, not carried by a message."""
 
 
 class WireFormat:
     """Number of bytes on the wires within a SIP: the payload's bytes (1 or more), or under ``hw_strict`` whole flits.
 
     Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first flit of an IPCQ message also carries metadata
-    and has 52 B of payload. Credits, read commands and acknowledgements are single headers of their configured size.
+    and has 52 B of payload, unless a doorbell carries them (``head_update``). Credits, doorbells, read commands and
+    acknowledgements are single headers.
     """
 
-    def __init__(self, in_flits: bool) -> None:
-        self._in_flits = in_flits
+    def __init__(self, knobs: IpcqKnobs) -> None:
+        self._in_flits = knobs.hw_strict
+        first_bytes = FLIT_PAYLOAD_BYTES if knobs.head_update == DOORBELL else FIRST_IPCQ_PAYLOAD_BYTES
+        self._metadata_bytes = FLIT_PAYLOAD_BYTES - first_bytes
 
     def data_bytes(self, payload_bytes: int) -> int:
         """Return the wire bytes of a plain DMA transfer."""
@@ -33,10 +40,7 @@ class WireFormat:
 
     def message_bytes(self, payload_bytes: int) -> int:
         """Return the wire bytes of an IPCQ message."""
-        if not self._in_flits:
-            return payload_bytes
-        rest = max(payload_bytes - FIRST_IPCQ_PAYLOAD_BYTES, 0)
-        return FLIT_BYTES * (1 + -(-rest // FLIT_PAYLOAD_BYTES))
+        return self.data_bytes(payload_bytes + self._metadata_bytes) if self._in_flits else payload_bytes
 
 
 COPY, IN_PLACE = "copy", "in_place"
@@ -195,6 +199,49 @@ class CreditFrame(Frame, tag=1):
     def data_bytes(self) -> int:
         """Size of the data: 0, because a credit carries none."""
         return 0
+
+    @property
+    def sender(self) -> Place:
+        """The PE that returns the credit."""
+        return self.credit.sender
+
+
+class Notice(Frame):
+    """Header for PE ``pe`` of cube ``cube`` about message ``sender_seq``, whose data are in the slot at ``dst_addr``.
+
+    ``generation``, ``src_direction``: the queue pair that has sent the message. ``src_sip``, ``src_cube``, ``src_pe``:
+    the PE that sends the header.
+    """
+
+    cube: Small
+    pe: Small
+    dst_addr: Address
+    sender_seq: Number
+    generation: Number
+    src_direction: Name
+    src_sip: Small
+    src_cube: Small
+    src_pe: Small
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of the data: 0, because a header carries none."""
+        return 0
+
+    @property
+    def sender(self) -> Place:
+        """The PE that sends the header."""
+        return self.src_sip, self.src_cube, self.src_pe
+
+
+@packet_kind
+class Acknowledgement(Notice, tag=4):
+    """Header from the memory of the slot to the message's sender: the fence before the doorbell (ADR-0023 D23)."""
+
+
+@packet_kind
+class Doorbell(Notice, tag=5):
+    """Header from the message's sender to its receiver, which moves ``peer_head_cache`` (ADR-0023 D23)."""
 
 
 @packet_kind

@@ -2,7 +2,8 @@
 
 PE_IPCQ moves no data: a send becomes a ``Message`` for the data plane. An arriving message is matched to a direction by
 the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the update of
-``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
+``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`. With ``head_update: doorbell`` the update
+happens later, in :meth:`PeIpcq.ring`, and never before the write.
 
 In ``return_slot`` mode a received message stays in its slot. Unless it was copied, a message in HBM or SRAM is fetched
 when its values are first used; a slot in the PE's TCM needs no fetch. ``latch`` of ``ccl.yaml`` decides when the slot
@@ -20,7 +21,19 @@ import numpy as np
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, origin_of, violation
-from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, PASS, Credit, IpcqInitEntry, Message, Received, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import (
+    COPY,
+    DOORBELL,
+    IN_PLACE,
+    PASS,
+    Acknowledgement,
+    Credit,
+    Doorbell,
+    IpcqInitEntry,
+    Message,
+    Received,
+    TakenSlot,
+)
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving, Sending
 from sipsim.chips.ahbm.ipcq.records import COPY_TO_DST, NO_ADDRESS, RECV, RELEASE, RETURN_SLOT, SEND
 from sipsim.chips.ahbm.parts import PeParts, SipParts
@@ -77,6 +90,7 @@ class PeIpcq(CommandEngine):
         self._span = sip.recorder.span
         self._mmu = pe.mmu
         self._latch = plan.ipcq.latch
+        self._has_doorbells = plan.ipcq.head_update == DOORBELL
         parts = plan.resolved.components
         self._dma_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
         depth = parts.pe_scheduler.queue_depth
@@ -260,7 +274,9 @@ class PeIpcq(CommandEngine):
             self._serve_any(receiving.cause)
 
     def arrive(self, message: Message) -> None:
-        """Take a message after its drain and write latency: data and pointer become visible in this step (I6)."""
+        """Take a message after its drain and write latency: data and pointer become visible in this step (I6), or with
+        doorbells the data only. A message for a ring that is not installed yet is written at its installation.
+        """
         generation = self.generations.live.get(message.generation)
         if generation is None or generation.is_closed:
             self.generations.hold(message)
@@ -268,17 +284,53 @@ class PeIpcq(CommandEngine):
                 self.credit(credit)
             return
         queue = generation.queue_of(self.place, message.dst_addr, len(message.data))
-        if message.sender_seq != queue.peer_head_cache:
+        number = queue.peer_head_cache + len(queue.landed)
+        if message.sender_seq != number:
             raise violation(
                 self.place,
                 f"I2: message {message.sender_seq} arrived in direction {queue.direction} of {self.place} "
-                f"when message {queue.peer_head_cache} was next",
+                f"when message {number} was next",
                 queue.direction,
             )
         self._memory.write(message.dst_addr, message.data)
         if self._recorder.feed is not None:
             seq, direction, ends = message.sender_seq, message.src_direction, (message.sender, self.place)
             self._recorder.feed.arrived(message.dst_addr, seq, direction, message.data, message.crc, *ends)
+        if not self._has_doorbells:
+            self._move_head(queue, message)
+            return
+        queue.landed.append(message)
+        if self._checker is not None:
+            self._checker.landed(self.place, queue, message)
+        self._messages.acknowledge(queue, message)
+
+    def acknowledged(self, notice: Acknowledgement) -> None:
+        """Take the acknowledgement of a message that this PE has sent, and ring the receiver's doorbell."""
+        queue = self.every.get(notice.src_direction)
+        if queue is None or notice.sender_seq >= queue.my_head:
+            raise violation(
+                self.place,
+                f"message {notice.sender_seq} of {notice.src_direction} was acknowledged to {self.place}, which has "
+                f"not sent it",
+            )
+        self._messages.ring(queue, notice)
+
+    def ring(self, doorbell: Doorbell) -> None:
+        """Move ``peer_head_cache`` behind the next message, which is in its slot already."""
+        generation = self.generations.get(doorbell.generation, "a doorbell cannot ring for")
+        queue = generation.queue_of(self.place, doorbell.dst_addr, 1)
+        if not queue.landed or queue.landed[0].sender_seq != doorbell.sender_seq:
+            waits = f"message {queue.landed[0].sender_seq}" if queue.landed else "no message"
+            raise violation(
+                self.place,
+                f"I6: a doorbell for message {doorbell.sender_seq} arrived in direction {queue.direction} of "
+                f"{self.place}, where {waits} waits for one",
+                queue.direction,
+            )
+        self._move_head(queue, queue.landed.popleft())
+
+    def _move_head(self, queue: QueuePair, message: Message) -> None:
+        """Make a message in its slot visible to the kernel, and serve the receives that wait for it."""
         queue.messages[message.sender_seq] = message
         queue.peer_head_cache = message.sender_seq + 1
         if self._checker is not None:

@@ -59,6 +59,7 @@ class QueuePair:
     the first since ``sender_since_ps``. ``sender_wakes``: a credit has arrived; the sends are
     served at the next poll. ``posted``: receives without a message, in order; none is served while the queue is
     ``blocked`` by a pending poll or copy. ``messages``: arrived messages that no receive has taken, by number.
+    ``landed``: messages that are in their slots and wait for their doorbells, in order.
 
     ``direction``: full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: the name in kernels.
     ``has_far_ring``: whether its receive ring is outside the PE's TCM.
@@ -76,6 +77,7 @@ class QueuePair:
         "generation",
         "has_far_ring",
         "in_use",
+        "landed",
         "messages",
         "my_head",
         "my_rx_base_pa",
@@ -118,6 +120,7 @@ class QueuePair:
         self.blocked = False
         self.posted: deque[Receiving] = deque()
         self.messages: dict[int, Message] = {}
+        self.landed: deque[Message] = deque()
         self.peer_name = ".".join(map(str, self.peer.place))
         self.send_wait = Waiting("send", (self.direction,))
         self.recv_wait = Waiting("recv", (self.direction,))

@@ -1,11 +1,25 @@
-"""Data plane of PE_IPCQ: writes messages into peers' slots, on this SIP or across links, and returns credits."""
+"""Data plane of PE_IPCQ: writes messages into peers' slots, on this SIP or across links, and returns credits.
+
+With ``head_update: doorbell`` (ADR-0023 D23) a message is two writes and a fence: the data, whose memory acknowledges
+them to the sender, and then a doorbell, which moves the receiver's pointer. PE_DMA sends the doorbell behind the
+messages that it already has, and needs no kernel for it.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import Block, PhysAddr, space_of
-from sipsim.chips.ahbm.ipcq.messages import Credit, CreditFrame, Message, WireCredit
+from sipsim.chips.ahbm.ipcq.messages import (
+    HEADER_BYTES,
+    Acknowledgement,
+    Credit,
+    CreditFrame,
+    Doorbell,
+    Message,
+    Notice,
+    WireCredit,
+)
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.ports import MemoryPort
@@ -104,33 +118,55 @@ def _slot(message: Message) -> Block:
     return Block.piece(message.dst_addr, len(message.data))
 
 
-class CreditDelivery(Delivery):
-    """Delivery of credits that are sent over the fabric: the route of a credit ends at the PE, not at a memory."""
+class HeaderDelivery(Delivery):
+    """Delivery of headers of ``nbytes``: their routes end at a PE, not at a memory, and ``take`` hands them over."""
 
-    def __init__(self, sip: SipParts) -> None:
-        knobs = sip.plan.ipcq
-        self.vc = CREDIT if knobs.credit_virtual_channel else COMM
-        self.engine = "ipcq" if knobs.virtual_channels else "dma"
+    vc = COMM
+
+    def __init__(self, sip: SipParts, nbytes: int, take: Callable[[PeIpcq, Any], None], engine: str = "dma") -> None:
+        self.engine = engine
         self._graph = sip.graph
         self._ipcqs = sip.ipcqs
-        self._credit_bytes = knobs.ipcq_credit_size_bytes
+        self._nbytes = nbytes
+        self._take = take
 
-    def source(self, frame: CreditFrame) -> tuple[int | str, ...]:
-        place = frame.credit.sender
+    def source(self, frame: CreditFrame | Notice) -> tuple[int | str, ...]:
+        place = frame.sender
         return place if self.engine == super().engine else (*place, self.engine)
 
-    def wire_bytes(self, frame: CreditFrame) -> int:
-        return self._credit_bytes
+    def wire_bytes(self, frame: CreditFrame | Notice) -> int:
+        return self._nbytes
 
-    def landing(self, frame: CreditFrame) -> Node:
+    def landing(self, frame: CreditFrame | Notice) -> Node:
         return self._graph.memory_node(frame.cube, frame.pe, "tcm")
 
-    def check(self, frame: CreditFrame) -> None:
+    def check(self, frame: CreditFrame | Notice) -> None:
         self._ipcqs.of_packet(frame.cube, frame.pe)
 
-    def taker(self, frame: CreditFrame) -> Done:
-        take, credit = self._ipcqs[frame.cube, frame.pe].credit, frame.credit
-        return lambda _head, _tail: take(credit)
+    def taker(self, frame: CreditFrame | Notice) -> Done:
+        take, ipcq = self._take, self._ipcqs[frame.cube, frame.pe]
+        return lambda _head, _tail: take(ipcq, frame)
+
+
+def header_deliveries(sip: SipParts) -> dict[type, Delivery]:
+    """Return the deliveries of credits over the fabric and, with doorbells, of acknowledgements and doorbells, by type
+    of frame.
+    """
+    knobs = sip.plan.ipcq
+    part = "ipcq" if knobs.virtual_channels else "dma"
+    credit = HeaderDelivery(sip, knobs.ipcq_credit_size_bytes, lambda ipcq, frame: ipcq.credit(frame.credit), part)
+    credit.vc = CREDIT if knobs.credit_virtual_channel else COMM
+    if not sip.plan.has_doorbells:
+        return {CreditFrame: credit}
+    acknowledgement = HeaderDelivery(sip, ack_bytes(sip), PeIpcq.acknowledged, "replies")
+    acknowledgement.is_reply = True
+    doorbell = HeaderDelivery(sip, HEADER_BYTES, PeIpcq.ring)
+    return {CreditFrame: credit, Acknowledgement: acknowledgement, Doorbell: doorbell}
+
+
+def ack_bytes(sip: SipParts) -> int:
+    """Return the size of the acknowledgement of a write, in bytes."""
+    return sip.plan.resolved.components.pe_dma.ack_bytes
 
 
 class CreditSender:
@@ -222,6 +258,7 @@ class MessageSender:
         self._wire_format = sip.wire_format
         self._overhead_ps = sip.plan.ipcq_overhead_ps
         self._command_bytes = sip.plan.resolved.components.pe_dma.command_bytes
+        self._ack_bytes = ack_bytes(sip)
         self._paths: dict[QueuePair, _Path] = {}
 
     def send_message(
@@ -264,6 +301,23 @@ class MessageSender:
             read_out(delay_ps)
         else:
             self._engine.at(self._engine.now_ps + delay_ps, read_out)
+
+    def acknowledge(self, queue: QueuePair, message: Message) -> None:
+        """Send the acknowledgement of a message from the memory of its slot, in which it is now, to its sender."""
+        peer, here = queue.peer, (self._sip, message.cube, message.pe)
+        slot_pa, number, generation = message.dst_addr, message.sender_seq, message.generation
+        frame = Acknowledgement(*UNSENT, peer.cube, peer.pe, slot_pa, number, generation, message.src_direction, *here)
+        node = self._graph.memory_node(message.cube, message.pe, space_of(slot_pa))
+        self._network.frame_path(node, peer.sip, frame, queue.short_name).depart(frame, self._ack_bytes)
+
+    def ring(self, queue: QueuePair, of: Acknowledgement) -> None:
+        """Send the doorbell of an acknowledged message."""
+        peer, here = queue.peer, (self._sip, of.cube, of.pe)
+        frame = Doorbell(
+            *UNSENT, peer.cube, peer.pe, of.dst_addr, of.sender_seq, of.generation, of.src_direction, *here
+        )
+        path = self._network.frame_path(Node("pe", of.cube, of.pe), peer.sip, frame, queue.short_name)
+        path.depart(frame, HEADER_BYTES, self._overhead_ps)
 
     def _at_tail(self, on_dma_done: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
         """Return a callback for a transfer: its last byte passes PE_DMA ``beyond_ps`` before it reaches the end."""
