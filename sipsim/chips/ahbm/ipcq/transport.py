@@ -81,9 +81,11 @@ class MessageDelivery(Delivery):
     def taker(self, frame: Message) -> Done:
         (port, arrive), engine = self._place_of(frame), self._engine
 
-        def write(_head_ps: Ps, _tail_ps: Ps) -> None:
+        def write(_head_ps: Ps = 0, _tail_ps: Ps = 0) -> None:
             engine.at(engine.now_ps + port.written_ps(_slot(frame)), partial(arrive, frame))
 
+        if port.is_served:
+            return lambda _head_ps, _tail_ps: port.when_served(_slot(frame), False, write)
         return write
 
     def _space(self, message: Message) -> str:
@@ -263,7 +265,8 @@ class MessageSender:
         if memory.is_constant:
             read_out(delay_ps)
         else:
-            self._engine.at(self._engine.now_ps + delay_ps, read_out)
+            begin = partial(memory.when_served, block, True, read_out) if memory.is_served else read_out
+            self._engine.at(self._engine.now_ps + delay_ps, begin)
 
     def _at_tail(self, on_dma_done: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
         """Return a callback for a transfer: its last byte passes PE_DMA ``beyond_ps`` before it reaches the end."""
