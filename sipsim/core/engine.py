@@ -75,7 +75,7 @@ class Timeline(simpy.Environment):
         """
         if type(delay) is not int or delay < 0:
             _check_delay(delay)
-        if priority is not NORMAL and priority is not URGENT:
+        if priority not in (NORMAL, URGENT):
             raise ProcessMisuse(
                 f"an event has priority {short_repr(priority)}; only SimPy's NORMAL and URGENT keep order"
             )
