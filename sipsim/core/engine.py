@@ -116,7 +116,8 @@ class Timeline(simpy.Environment):
         """
         made = PartProcess(self, generator, owner, name, is_background, self._ended)
         self.processes[made] = None
-        return made.process
+        process: Process = made.process
+        return process
 
     def _ended(self, process: PartProcess) -> None:
         self.processes.pop(process, None)

@@ -39,12 +39,13 @@ class PartProcess(Task):
             )
         self.__name__ = name or generator.__name__
         super().__init__(f"process {self.__name__} of {owner}", _nothing, greenlet.getcurrent())
+        del self._greenlet  # SimPy runs the generator; the greenlet refers to this object
         self.owner = owner
         self.is_server = is_background
         self._env = env
         self._generator = generator
         self._on_end = on_end
-        self.process = simpy.Process(env, self)  # type: ignore[arg-type]
+        self.process: Any = simpy.Process(env, self)  # type: ignore[arg-type]
         self.process.callbacks.append(self._end)
 
     def send(self, value: Any) -> Event:
@@ -104,7 +105,7 @@ class PartProcess(Task):
             env._active_proc = None
 
     def _end(self, process: Event) -> None:
-        self.ended = True
+        self.ended, self.process = True, None  # break the reference cycle
         self._on_end(self)
         if not process.ok:
             error: Any = process.value

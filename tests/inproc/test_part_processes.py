@@ -1,5 +1,7 @@
 """A part of SimPy processes and a memory that they serve: what counts as waiting, what stops, what is refused."""
 
+import gc
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +10,6 @@ from typing import Any
 import pytest
 import simpy
 from hardware import hbm, pair_bench
-from lab.actor import ACTS
 from runs import Run, run, script_file
 from simpy.events import Event
 
@@ -19,6 +20,7 @@ from sipsim.chips.ahbm.mesh import PARTS
 from sipsim.chips.ahbm.processes import PartDoor
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import ConfigError, ProcessMisuse
+from sipsim.core.processes import PartProcess
 from sipsim.fabric.graph import Node
 
 SMALL = (
@@ -26,22 +28,26 @@ SMALL = (
     *("--max-sim-time", "200us"),
 )
 """The limit of simulated time ends a run whose background would go on for ever."""
+
+
 Act = Callable[[PartDoor], Any]
 
 
 @pytest.fixture(autouse=True)
-def _known() -> Iterator[None]:
-    """The modules of ``lab`` stay imported here; another test may have made the registries forget them."""
-    names = "lab.actor", "lab.traffic", "lab.queued", "lab.disorder"
-    for name in names:
+def _known() -> None:
+    """Another test may have made the registries forget the modules of ``lab``."""
+    for name in ("lab.actor", "lab.traffic", "lab.queued", "lab.disorder"):
         if name not in {**PARTS._entries, **MEMORY_KINDS._entries}:
             sys.modules.pop(name, None)
-    yield
-    ACTS.clear()
+
+
+def act_as(act: Act) -> None:
+    """Make ``act`` the processes of ``lab.actor``."""
+    importlib.import_module("lab.actor").ACTS["act"] = act
 
 
 def acting(act: Act, *flags: object) -> Run:
-    sys.modules["lab.actor"].ACTS["act"] = act
+    act_as(act)
     return run(*SMALL, *flags, "--set", "parts={lab.actor: {act: act}}")
 
 
@@ -69,9 +75,7 @@ def ticks(door: PartDoor, period_ps: int = 1000) -> Iterator[Event]:
 
 
 def bench_with(act: Act) -> Any:
-    import lab.actor
-
-    lab.actor.ACTS["act"] = act
+    act_as(act)
     return pair_bench({"parts": {"lab.actor": {"act": "act"}}, "hbm.kind": None})
 
 
@@ -228,7 +232,7 @@ def test_the_background_goes_on_while_launches_run_that_the_host_does_not_wait_f
             yield door.env.timeout(1_000)
             last[door.sip] = door.env.now
 
-    sys.modules["lab.actor"].ACTS["act"] = lambda door: door.start(count(door), background=True) and None
+    act_as(lambda door: door.start(count(door), background=True) and None)
     flags = (*SMALL[:6], *SMALL[-2:], "--set", "parts={lab.actor: {act: act}}")
     done = run(*flags, script_file(tmp_path, UNJOINED))
     assert failure(done) is None
@@ -395,9 +399,8 @@ def test_writes_end_in_the_order_in_which_they_arrive() -> None:
 
 
 def test_a_kind_with_processes_is_not_constant_and_serves_no_tcm() -> None:
-    import lab.queued
-
-    assert (lab.queued.Queued.is_served, lab.queued.Queued.is_constant) == (True, False)
+    queued = importlib.import_module("lab.queued").Queued
+    assert (queued.is_served, queued.is_constant) == (True, False)
     assert not any(MEMORY_KINDS.get(name).is_served for name in ("fixed_latency", "hbm_controller", "banked_sram"))
     with pytest.raises(ConfigError, match=r"tcm\.kind"):
         run(*SMALL, "--set", "tcm={kind: lab.queued, params: {}}")
@@ -408,7 +411,11 @@ QUEUED = (*RINGS_IN_HBM, "--set", "hbm={kind: lab.queued, params: {places: 2, od
 TRAFFIC = ("--set", "parts={lab.traffic: {period_ns: 40}}")
 
 
-@pytest.mark.parametrize("flags", [QUEUED, TRAFFIC, (*QUEUED, *TRAFFIC)], ids=["queued", "traffic", "both"])
+REFRESHED = (*RINGS_IN_HBM, "--set", "hbm={kind: lab.queued, params: {refresh_ns: 30}}", *ROWS)
+FLAGS = {"queued": QUEUED, "traffic": TRAFFIC, "both": (*QUEUED, *TRAFFIC), "refreshed": REFRESHED}
+
+
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 def test_the_order_of_mail_changes_nothing(flags: tuple[str, ...]) -> None:
     """With the invariants checked, and the second pass."""
     words = (*SMALL, "--check-invariants", *flags)
@@ -431,6 +438,35 @@ def test_what_a_process_costs_is_named() -> None:
         latency_ps = 0 if wait.is_read else write_ps
         assert (reason, wait.now_ps + ps + latency_ps) == ("its process", wait.end_ps)
         assert ps >= 20_000
+
+
+def test_a_memory_stops_its_background_and_leaves_nothing() -> None:
+    done = run(*SMALL, *REFRESHED)
+    assert failure(done) is None
+    slow, fast = run(*SMALL, *REFRESHED).document["runs"], run(*SMALL, *QUEUED, *ROWS).document["runs"]
+    assert min(row["time_ns"] for row in slow) > max(row["time_ns"] for row in fast)
+    assert not [each for member in done.members for each in member.chip.sip.engine.env.processes]
+
+
+def test_processes_that_have_ended_are_freed_without_the_collector() -> None:
+    bench = pair_bench(serving(1, 10))
+
+    def kernel(tl: TL) -> None:
+        for _ in range(50):
+            tl.load(hbm(0, 0, pe=3), 16, "f32")
+
+    def alive() -> int:
+        return sum(type(each) is PartProcess for each in gc.get_objects())
+
+    bench.kernel(0, 0, kernel)
+    gc.collect()
+    gc.disable()
+    try:
+        before = alive()
+        bench.run()
+        assert alive() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.fault

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from simpy.events import Event, Process
 
 from sipsim.chips.ahbm.address import Block, PhysAddr
+from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.core.engine import AFTER, Timeline
 from sipsim.core.errors import ProcessMisuse, pass_on_halt
 from sipsim.core.processes import Steps
@@ -108,7 +109,7 @@ class Transfer(Event):
 
 
 class PartProcesses:
-    """Processes of all parts of one SIP, which start now. ``any``: whether a part has processes.
+    """Processes of all parts of one SIP, which start now. ``any``: whether a part or a memory has processes.
 
     Background processes stop when nothing of the SIP's program is left, behind all events of that time: the host
     program has ended, and all launches and foreground processes. They also stop when the SIP enters a row start.
@@ -118,7 +119,8 @@ class PartProcesses:
         self._sip, engine = sip, sip.engine
         self._launches = 0
         parts = [(kind, part.processes) for kind, part in sip.graph.parts.items() if part.processes is not None]
-        self.any = bool(parts)
+        kinds = [MEMORY_KINDS.get(each.cost.kind or FIXED_LATENCY) for each in sip.graph.memories.values()]
+        self.any = bool(parts) or any(kind.is_served for kind in kinds)
         if self.any:
             engine.env.on_end = self.note_end
         for kind, make in parts:

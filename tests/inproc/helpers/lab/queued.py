@@ -19,17 +19,30 @@ class Params(Section, frozen=True):
     places: Annotated[int, Meta(ge=1)] = 1
     service_ns: Annotated[float, Meta(ge=0)] = 20
     odd_ns: Annotated[float, Meta(ge=0)] = 0
+    refresh_ns: Annotated[float, Meta(ge=0)] = 0
 
 
 @MEMORY_KINDS.register(__name__)
 class Queued(MemoryPort):
-    """An access takes one of ``places`` for ``service_ns``, and ``odd_ns`` more on odd pages of 4 KiB."""
+    """An access takes one of ``places`` for ``service_ns``, and ``odd_ns`` more on odd pages of 4 KiB.
+
+    A refresh takes one of them for as long, ``refresh_ns`` after the last one; 0 for no refresh.
+    """
 
     Params = Params
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         super().__init__(cost, engine, node)
         self.places = simpy.Resource(engine.env, self.params.places)
+        if self.params.refresh_ns:
+            engine.env.start(self.refresh(), f"memory {node}", is_background=True)
+
+    def refresh(self) -> Iterator[Event]:
+        while True:
+            yield self.engine.env.timeout(ns_to_ps(self.params.refresh_ns))
+            with self.places.request() as place:
+                yield place
+                yield self.engine.env.timeout(ns_to_ps(self.params.service_ns))
 
     def serve(self, block: Block, is_read: bool) -> Iterator[Event]:  # type: ignore[override]
         with self.places.request() as place:
