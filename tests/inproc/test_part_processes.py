@@ -186,6 +186,21 @@ def test_a_process_that_waits_for_ever_is_a_deadlock_and_named(name: str) -> Non
     assert all(each.ended for each in done.members[0].chip.sip.engine.env.processes)
 
 
+def test_a_wait_beside_a_background_that_ticks_is_found_at_the_limit_of_simulated_time() -> None:
+    """No deadlock is seen while an event is left; the report at the limit is the same each time."""
+
+    def act(door: PartDoor) -> None:
+        door.start(ticks(door, 100_000), background=True)
+        door.start(generator(door, simpy.Store(door.env).get), "collector")
+
+    first, second = (failure(acting(on_first(act))) for _ in range(2))
+    assert first == second
+    assert (first["kind"], first["time_ps"]) == ("timeout", 200_000_000)
+    (position,) = first["positions"]
+    assert (position["task"], position["rank"]) == ("process collector of part lab.actor", 0)
+    assert (position["waits_for"], position["file"]) == ("a StoreGet event", __file__)
+
+
 def test_the_background_neither_counts_nor_holds_up_the_end() -> None:
     alone = acting(lambda _door: None)
     done = acting(lambda door: door.start(ticks(door), background=True) and None)
