@@ -2,16 +2,23 @@
 
 SimPy provides the queue and its order. Hot paths use one :class:`Callback` per event instead of a SimPy process.
 Canonical order: packets that arrive over a link at t are handled before all local events of t; events of one kind and
-time run in the order in which they were scheduled.
+time run in the order in which they were scheduled. SimPy's urgent events, the start of a process and an interrupt, are
+a kind between the two.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
-from typing import Any
+from functools import partial
+from heapq import heapify, heappop, heappush
+from reprlib import repr as short_repr
+from threading import get_ident
+from typing import Any, NoReturn
 
 import simpy
 from simpy.core import Infinity
-from simpy.events import Event, EventPriority
+from simpy.events import NORMAL, URGENT, Event, EventPriority, Process, Timeout
+
+from sipsim.core.errors import ProcessMisuse
+from sipsim.core.processes import PartProcess, Steps
 
 ARRIVAL = EventPriority(-1)
 LOCAL = EventPriority(1)
@@ -36,7 +43,98 @@ class Callback(list[Callable[[], None] | None]):
 
 
 class Timeline(simpy.Environment):
-    """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls per event."""
+    """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls per event.
+
+    Parts wait by SimPy's events: timeouts, resources, stores, processes, conditions of these. Delays are ints of ps.
+    ``processes``: the parts' processes that have not ended, in order of their starts; ``on_end()`` is called when one
+    has ended. ``owner``: the part to which a process started now belongs; "" between parts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.processes: dict[PartProcess, None] = {}
+        self.on_end: Callable[[], None] = lambda: None
+        self.owner = ""
+        self._thread = get_ident()
+
+    def timeout(self, delay: Ps = 0, value: Any = None) -> Timeout:  # type: ignore[override]
+        """Return an event in ``delay`` ps.
+
+        Raises:
+            ProcessMisuse: for a delay that is not an int, or negative.
+        """
+        _check_delay(delay)
+        return Timeout(self, delay, value)
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: Ps = 0) -> None:  # type: ignore[override]
+        """Schedule an event in ``delay`` ps, behind the events already scheduled for that time.
+
+        Raises:
+            ProcessMisuse: for a delay that is not an int, or negative, another priority than SimPy's own, or a call
+                from another thread, which also ends the run.
+        """
+        if type(delay) is not int or delay < 0:
+            _check_delay(delay)
+        if priority not in (NORMAL, URGENT):
+            raise ProcessMisuse(
+                f"an event has priority {short_repr(priority)}; only SimPy's NORMAL and URGENT keep order"
+            )
+        if get_ident() != self._thread:
+            what = "a thread triggers an event of the simulation"
+            error = ProcessMisuse(f"{what}; its moment would depend on the host: use a process and env.timeout")
+            self.at(self._now, partial(_raise, error))  # type: ignore[arg-type]
+            raise error
+        active: Any = self._active_proc
+        if active is not None and getattr(active._generator, "is_server", False):
+            event.is_background = True  # type: ignore[attr-defined]
+        heappush(self._queue, (self._now + delay, priority, next(self._eid), event))
+
+    def run(self, until: object = None) -> NoReturn:
+        """Refuse to run events.
+
+        Raises:
+            ProcessMisuse: always.
+        """
+        raise ProcessMisuse("env.run and env.step were called; the run itself steps the events: yield an event instead")
+
+    def step(self) -> NoReturn:
+        """Refuse to run an event, as :meth:`run`."""
+        self.run()
+
+    def process(self, generator: Steps) -> Process:
+        """Start a process. A process of a part, and the part itself, start one of that part; others a plain one."""
+        parent = getattr(self._active_proc, "_generator", None)
+        if isinstance(parent, PartProcess):
+            return self.start(generator, parent.owner, is_background=bool(parent.is_server))
+        return self.start(generator, self.owner) if self.owner else Process(self, generator)
+
+    def start(self, generator: Steps, owner: str, name: str = "", is_background: bool = False) -> Process:
+        """Start a process of the part ``owner`` now, behind the packets that arrive now; return the event of its end.
+
+        A *background* process neither counts as waiting nor holds up the end of a run (:meth:`stop_background`).
+        An exception in a process ends the run, as one in a kernel does.
+        """
+        made = PartProcess(self, generator, owner, name, is_background, self._ended)
+        self.processes[made] = None
+        process: Process = made.process
+        return process
+
+    def _ended(self, process: PartProcess) -> None:
+        self.processes.pop(process, None)
+        self.on_end()
+
+    def stop_background(self) -> None:
+        """Stop all background processes, in order of their starts, and drop the events that they have scheduled."""
+        stopped = [each for each in self.processes if each.is_server]
+        if not stopped:
+            return
+        for each in stopped:
+            del self.processes[each]
+            each.stop()
+        queue, now_ps = self._queue, self._now
+        # Events of now stay: a foreground process may wait for one. They do not move the clock.
+        queue[:] = [entry for entry in queue if entry[0] == now_ps or not getattr(entry[3], "is_background", False)]
+        heapify(queue)
 
     def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority = LOCAL) -> Callback:
         """Schedule a call of ``action`` at ``time_ps``; raise ``ValueError`` if that is in the past."""
@@ -83,6 +181,16 @@ class Timeline(simpy.Environment):
         return done
 
 
+def _check_delay(delay: object) -> None:
+    if type(delay) is not int or delay < 0:
+        what = f"a delay is {short_repr(delay)}, of type {type(delay).__name__}"
+        raise ProcessMisuse(f"{what}; must be an int of picoseconds, 0 or more: see ns_to_ps in sipsim.core.units")
+
+
+def _raise(error: ProcessMisuse) -> NoReturn:
+    raise error
+
+
 def _is_cancelled(event: Event | Callback) -> bool:
     return isinstance(event, Callback) and event[0] is None
 
@@ -91,7 +199,7 @@ class Engine:
     """The event engine of one SIP. ``now_ps``: simulated time in integer ps from 0, set only by :meth:`run_before`."""
 
     def __init__(self) -> None:
-        self.env = Timeline(initial_time=0)
+        self.env = Timeline()
         self.at = self.env.at  # not a method: saves one call per event
         self.next_ps = self.env.next_ps
         self.now_ps: Ps = 0

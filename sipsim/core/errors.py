@@ -176,6 +176,10 @@ class CollectiveMismatch(SimulationError):
     """A collective that ranks call with different types, counts or operations."""
 
 
+class ProcessMisuse(SimulationError):
+    """A process of a part named a time that is no int of ps, ran the events itself, or sent where a part may not."""
+
+
 class SourceReused(SimulationError):
     """A write to bytes of a tile that an Ethernet transmission had not read yet."""
 

@@ -42,13 +42,14 @@ def reason_not_callable(function: Callable[..., Any], count: int) -> str:
 class TaskFailed(RuntimeError):
     """Error for a task whose code has raised ``__cause__``. ``place`` names the task.
 
-    ``on_pe``: (cube, PE) of a kernel, else (-1, -1).
+    ``on_pe``: (cube, PE) of a kernel, else (-1, -1). ``shows_line``: the message names the line that raised.
     """
 
-    def __init__(self, place: str, on_pe: tuple[int, int] = (-1, -1)) -> None:
+    def __init__(self, place: str, on_pe: tuple[int, int] = (-1, -1), shows_line: bool = False) -> None:
         super().__init__(f"{place} failed")
         self.place = place
         self.on_pe = on_pe
+        self.shows_line = shows_line
 
 
 class Task:

@@ -35,6 +35,8 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
     in_task = error if type(error) is TaskFailed else None
     if in_task is not None and in_task.__cause__ is not None:
         place, cause, on_pe = f"rank {rank}, {in_task.place}", in_task.__cause__, in_task.on_pe
+        if in_task.shows_line and (line := raised_at(cause)):
+            place = f"{place} at {line}"
     when = f"at {format_time_ps(now_ps)}"
     if issubclass(type(cause), AhbmError | LostPacket):
         named = result_or_none(lambda: _named(cause, f"({place}, {when})", on_pe))

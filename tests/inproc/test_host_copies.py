@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from hardware import config
-from launch_flags import launch_flags
 from runs import Run, run, script_file
 
 from launcher.api import run as run_program
@@ -331,7 +330,6 @@ class TestWays:
         [
             ("--set", "router.buffer_packets=8"),
             ("--set", "defaults.hw_strict=true", "--set", "defaults.n_slots=4"),
-            launch_flags(),
         ],
     )
     def test_data_arrive(self, tmp_path: Path, flags: tuple[object, ...]) -> None:

@@ -143,6 +143,13 @@ SYSTEMS = {
         ("system.chip=lab.ring_chip", "system.chip_params={cores: 4, hop_ns: 2, service_ns: 30}"),
         LAPS,
     ),
+    "traffic of a part": System(
+        "--sips 4 --topology torus_2d --bytes 16K,32K", (*SMALL, "parts={lab.traffic: {period_ns: 40}}")
+    ),
+    "a memory with a resource": System(
+        "--sips 4 --topology torus_2d --bytes 16K",
+        (*SMALL, "defaults.buffer_kind=hbm", "hbm={kind: lab.queued, params: {places: 2, odd_ns: 15}}"),
+    ),
     "data mover": System("--sips 2 --chip wormhole --link ethernet_100g", (), TENSIX / "slices.py"),
     "data mover, jitter and skew": System(
         "--sips 2 --chip wormhole --link ethernet_100g --jitter 5",
@@ -197,7 +204,11 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 
 WAYS = ("local", "killed", "unix", "shuffled")
-KILLED = ("torus", "groups that come and go", "queue pairs made later", "a layer", "a chip of a user", "data mover")
+PARTS = ("traffic of a part", "a memory with a resource")
+KILLED = (
+    *("torus", "groups that come and go", "queue pairs made later", "a layer", "a chip of a user", "data mover"),
+    *PARTS,
+)
 UNIX = ("torus", "two SIPs, long frames", "data mover", "a ring")
 SHUFFLED = ("page walks", "a product", "groups that come and go")
 ORDINARY = [

@@ -132,7 +132,11 @@ class Barrier:
         return Counts(session.packets_sent - own.sent, session.packets_arrived - own.arrived)
 
     def _end_when_quiet(self, since_ps: Ps, cause: int) -> None:
-        """End the round when this SIP has no event left; span ``cause`` ended at ``since_ps``."""
+        """End the round when this SIP has no event left; span ``cause`` ended at ``since_ps``.
+
+        Background processes, which always have a next event, stop first.
+        """
+        self._engine.env.stop_background()
         last_ps, now_ps = self._engine.last_local_ps(), self._engine.now_ps
         if last_ps is not None:
             self._engine.at(last_ps, lambda: self._end_when_quiet(since_ps, cause), AFTER)

@@ -68,6 +68,7 @@ class AhbmChip(Chip):
         self.torch.distributed.records.on_record = lambda record: self.on_record(record)
         self.host = HostProgram(self.torch.bridge, context.make_task, self.sip.engine)
         self.host.on_start = self._add_host_task
+        self.host.on_end = lambda: self.sip.processes.note_end()
 
     def _write_oplog(self, folder: str) -> LineFile:
         sip = self.sip
@@ -79,7 +80,7 @@ class AhbmChip(Chip):
         self.sip.tasks[task] = None
 
     def tasks(self) -> list[Task]:
-        return list(self.sip.tasks)
+        return [*self.sip.tasks, *self.sip.engine.env.processes]
 
     def calls(self) -> Sequence[GroupCall]:
         return self.torch.distributed.calls

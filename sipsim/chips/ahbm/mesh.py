@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,6 +22,9 @@ from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, middle, neighbour, steps
 from sipsim.fabric.links.ucie import UcieCrossing
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.processes import PartDoor
 
 HOST_NODE, IO_CPU_NODE = Node("host", -1, 0), Node("io_cpu", -1, 0)
 """The host's memory, and IO_CPU, through which all routes to and from the host lead."""
@@ -63,7 +66,8 @@ class Part:
     ``cost()`` returns the cost of a node. ``wire_mm(to)`` returns the millimetres of wire to an adjacent node of kind
     ``to``: a router, or for routers and ports another router or port. ``site(node)`` returns the router to which a node
     is attached, by default router ``n`` of the cube for node ``n``. ``framing(to)`` returns the overhead on the edge to
-    an adjacent node of kind ``to``. The config is read when a value is first needed.
+    an adjacent node of kind ``to``. The config is read when a value is first needed. ``processes(door)`` starts the
+    part's SimPy processes on a SIP, at time 0 and at each row start.
     """
 
     cost: Callable[[], Cost]
@@ -71,6 +75,7 @@ class Part:
     site: Callable[[Node], Site] = lambda node: Site(node.cube, int(node.place))
     memory: Memory | None = None
     framing: Callable[[str], Framing | None] = lambda _to: None
+    processes: "Callable[[PartDoor], None] | None" = None
 
     @cached_property
     def overhead_ps(self) -> int:
@@ -145,15 +150,16 @@ def memories_of(resolved: Resolved) -> list[Memory]:
 class CubeMeshGraph:
     """Nodes, edges and routes inside one SIP. Routing is X first, then Y, in the cube mesh and in each cube.
 
-    ``memories``: memories by space. ``chunks``: framing of the bytes on every edge; None without this overhead.
+    ``parts``: parts by node kind. ``memories``: memories by space. ``chunks``: framing of the bytes on every edge; None
+    without this overhead.
     """
 
     def __init__(self, resolved: Resolved, chunks: ChunkFraming | None = None) -> None:
         self._cubes = resolved.topology.sip.cube_mesh
         self._routers = resolved.topology.cube.noc.routers
         self._ns_per_mm = resolved.components.wire.ns_per_mm
-        self._parts = parts_of(resolved)
-        self._serving = _by_space(self._parts)
+        self.parts = parts_of(resolved)
+        self._serving = _by_space(self.parts)
         self.memories = {space: memory for space, (_, memory) in self._serving.items()}
         self._chunks = chunks
         self._edges: dict[tuple[Node, Node], Edge] = {}
@@ -175,7 +181,7 @@ class CubeMeshGraph:
 
     def port_cube(self, port: str) -> int:
         """Return the cube to which an IO port is attached."""
-        return self._parts["io"].site(Node("io", -1, port)).cube
+        return self.parts["io"].site(Node("io", -1, port)).cube
 
     def route(self, src: Node, dst: Node) -> Route:
         """Return the route between two nodes of this SIP, which must not be routers or UCIe ports."""
@@ -198,18 +204,18 @@ class CubeMeshGraph:
         key = (src, dst)
         if key not in self._edges:
             one, other = (dst, src) if src.kind == "router" else (src, dst)
-            part = self._parts[one.kind]
+            part = self.parts[one.kind]
             wire_mm, framing = part.wire_mm(other.kind), part.framing(other.kind)
             if self._chunks is not None:
                 framing = replace(self._chunks, around=framing)
             wire_ps = ns_to_ps(round(wire_mm * self._ns_per_mm, 9))
-            bandwidth_bps = min(self._parts[node.kind].bandwidth_bps for node in key)
+            bandwidth_bps = min(self.parts[node.kind].bandwidth_bps for node in key)
             self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps, framing)
         return self._edges[key]
 
     def overhead_ps(self, node: Node) -> int:
         """Return the time in ps that a node adds to every head that starts at the node or passes the node."""
-        return self._parts[node.kind].overhead_ps
+        return self.parts[node.kind].overhead_ps
 
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:
         if src == dst:
@@ -220,7 +226,7 @@ class CubeMeshGraph:
             return [*self._nodes_between(src, IO_CPU_NODE), dst]
         cube, router = self._site(src)
         last_cube, last_router = self._site(dst)
-        nodes, ucie = [src], self._parts["ucie"]
+        nodes, ucie = [src], self.parts["ucie"]
         for port in steps(cube, last_cube, self._cubes.w):
             near = Node("ucie", cube, port)
             far = Node("ucie", neighbour(cube, port, self._cubes.w), FACING[port])
@@ -229,7 +235,7 @@ class CubeMeshGraph:
         return [*nodes, *self._routers_between(cube, router, last_router), dst]
 
     def _site(self, node: Node) -> Site:
-        site, routers = self._parts[node.kind].site(node), self._routers.w * self._routers.h
+        site, routers = self.parts[node.kind].site(node), self._routers.w * self._routers.h
         if not (0 <= site.cube < self.n_cubes and 0 <= site.router < routers):
             what = f"{node} is at router {site.router} of cube {site.cube}, which does not exist"
             raise ConfigError(f"{what}; a SIP has {self.n_cubes} cubes of {routers} routers, from 0")

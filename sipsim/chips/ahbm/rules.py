@@ -62,11 +62,13 @@ def every_pe_has_a_router(resolved: Resolved) -> None:
 
 
 def known_memory_kinds(resolved: Resolved) -> None:
-    """Check that ``kind`` of every memory is registered."""
+    """Check that ``kind`` of every memory is registered, and that no process serves a TCM."""
     for memory in memories_of(resolved):
         path, cost = memory.path, memory.cost
         if cost.kind is not None:
             check_registered((*path, "kind"), cost.kind, MEMORY_KINDS)
+            if memory.regions is not None and MEMORY_KINDS.get(cost.kind).is_served:
+                raise refused((*path, "kind"), cost.kind, "its processes serve no TCM; must be a kind without serve()")
 
 
 def memory_params_fit_kind(resolved: Resolved) -> None:

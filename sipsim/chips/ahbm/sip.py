@@ -29,6 +29,7 @@ from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.engine import Scheduler, Units
 from sipsim.chips.ahbm.pe.tcm import TcmBudget
 from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.processes import PartProcesses
 from sipsim.chips.ahbm.usage import PartCounters, PeCounters, UsageMeter
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
@@ -198,6 +199,7 @@ class Sip(SipParts):
             if place.sip == self.sip and entries:
                 # Messages may arrive before the PE runs a kernel.
                 self.pe(place.cube, place.pe)
+        self.processes = PartProcesses(self)
 
     def _join_network(self) -> None:
         """Build the ports, and the parts that send to and receive from other SIPs.
@@ -223,7 +225,9 @@ class Sip(SipParts):
         Raises:
             InvariantViolation: if an event is left.
             IpcqInUse: if a message was not received.
+            ProcessMisuse: if a foreground process of a part is left.
         """
+        self.processes.check_row_start()
         last_ps = self.engine.last_local_ps()
         if last_ps is not None:
             raise InvariantViolation(f"SIP {self.sip}: a row starts while events are pending until {last_ps} ps")
@@ -297,6 +301,8 @@ class Sip(SipParts):
         self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
     ) -> Launch:
         """Launch kernels. ``begin`` starts a kernel; ``done(span)`` is called when the host sees the last end."""
+        if self.processes.any:
+            done = self.processes.of_launch(done)
         if self.control is None:
             return DirectLaunch(places, begin, done, cause)
         return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)
@@ -317,9 +323,9 @@ class Sip(SipParts):
         return self.network.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
-        """Return the number of tasks that have not ended, without servers."""
+        """Return the number of tasks and processes of parts that have not ended, without servers."""
         self.tasks = {task: None for task in self.tasks if not task.ended}
-        return len([task for task in self.tasks if not task.is_server])
+        return len([task for task in (*self.tasks, *self.engine.env.processes) if not task.is_server])
 
     def _counters(self) -> PartCounters:
         """Return the counters of the parts since the row start."""

@@ -14,7 +14,8 @@ Ps = int
 
 class HostProgram:
     """Host program of a SIP, created in the loop of the SIP's tasks. ``bridge`` runs host code; None selects a
-    :class:`GreenletBridge`. ``start_ps``: start of the program. ``on_start(task)`` is called before the program runs.
+    :class:`GreenletBridge`. ``start_ps``: start of the program. ``on_start(task)`` is called before the program runs,
+    ``on_end()`` when it has ended without an exception.
     """
 
     def __init__(self, bridge: Bridge | None, make_task: MakeTask, engine: Engine, start_ps: Ps = 0) -> None:
@@ -22,6 +23,7 @@ class HostProgram:
         self.loop = greenlet.getcurrent()
         self.task: Task | None = None
         self.on_start: Callable[[Task], None] = lambda _task: None
+        self.on_end: Callable[[], None] = lambda: None
         self._make_task = make_task
         self._engine = engine
         self._start_ps = start_ps
@@ -33,7 +35,13 @@ class HostProgram:
 
     def start(self, program: Callable[[], None]) -> None:
         """Start ``program`` at ``start_ps``, or now if that is 0; the task counts as waiting until the program ends."""
-        self.task = self._make_task(HOST_SCRIPT, self.bridge.body(program), self.loop)
+        body = self.bridge.body(program)
+
+        def run() -> None:
+            body()
+            self.on_end()
+
+        self.task = self._make_task(HOST_SCRIPT, run, self.loop)
         self.on_start(self.task)
         if self._start_ps:
             self._engine.at(self._start_ps, self.task.resume)

@@ -196,7 +196,7 @@ def test_every_block_has_a_kind_and_every_file_is_used(page: str) -> None:
     sources = "\n".join(block.body for block in files)
     for name in (FILE_NAME.match(block.body)[1] for block in files):  # type: ignore[index]
         stem = name.partition(".")[0].replace("/", ".")
-        is_used = rf"(module: {name})|(kind: {stem})|(from {stem} import)|(import {stem})"
+        is_used = rf"(module: {name})|(kind: {stem})|(from {stem} import)|(import {stem})|(  {stem}: )"
         assert name in commands or f"--chip {stem} " in commands or re.search(is_used, sources), name
 
 

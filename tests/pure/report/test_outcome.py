@@ -171,6 +171,7 @@ class TestKinds:
                 "MemoryAccessError",
                 "MmuFault",
                 "OutOfMemoryError",
+                "ProcessMisuse",
                 "SourceReused",
                 "TcmFull",
             ],

@@ -5,14 +5,14 @@ engines. To the device, an engine asks the host for the bytes, which pass M_CPU.
 the device, it reads the memory and posts the bytes to the host. A map sends its entries to all PEs of the SIP.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import simpy
 
 from sipsim.chips.ahbm.address import Block, PhysAddr
-from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, FanOut, HostRequest, Sizes, Steps
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, FanOut, HostRequest, Sizes
 from sipsim.chips.ahbm.control.path import (
     ASK_HOST,
     END_OF_COPY,
@@ -29,6 +29,7 @@ from sipsim.chips.ahbm.memory.mmu import MmuMapMsg, MmuUnmapMsg
 from sipsim.chips.ahbm.memory.ports import MemoryPort
 from sipsim.chips.ahbm.mesh import HOST_NODE
 from sipsim.chips.ahbm.parts import SipParts
+from sipsim.core.processes import Steps, Transfer
 from sipsim.fabric.graph import Route
 
 Ps = int
@@ -85,22 +86,24 @@ class MCpuDma:
             data, self._last = yield from steps(block, cause if is_free else self._last)
         done(data, self._last)
 
-    def _write(self, block: BlockCopy, cause: int) -> Generator[simpy.Event, Any, tuple[bytes, int]]:
+    def _write(self, block: BlockCopy, cause: int) -> Steps:
         """Ask the host for the bytes, and write them to the memory as they arrive."""
         sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
         yield self._moved("requests", sip.graph.route(self._node, HOST_NODE), self._command_bytes)
         asked, asked_ps = self._span(ASK_HOST, start_ps, cause, self._command_bytes), self._engine.now_ps
         route = port.writing(piece, sip.graph.route_through(HOST_NODE, self._node, port.node))
         yield self._moved("to device", route, sip.wire_format.data_bytes(block.nbytes))
+        yield from self._served(port, piece, is_read=False)
         yield self._control.wait(port.written_ps(piece))
         assert block.data is not None
         sip.memory.write_from_host(block.pa, block.data)
         return b"", self._span(TO_DEVICE, asked_ps, asked, block.pa, block.nbytes)
 
-    def _read(self, block: BlockCopy, cause: int) -> Generator[simpy.Event, Any, tuple[bytes, int]]:
+    def _read(self, block: BlockCopy, cause: int) -> Steps:
         """Read the memory, and post the bytes to the host; end when the last byte has passed M_CPU."""
         sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
         yield self._moved("commands", sip.graph.route(self._node, port.node), self._command_bytes)
+        yield from self._served(port, piece, is_read=True)
         reading = port.reading(piece, sip.graph.route_through(port.node, self._node, HOST_NODE))
         yield self._control.wait(reading.first_ps)
         data = sip.memory.read(block.pa, block.nbytes)
@@ -116,15 +119,22 @@ class MCpuDma:
         yield passed
         return data, self._span(FROM_DEVICE, start_ps, cause, block.pa, block.nbytes)
 
+    def _served(self, port: MemoryPort, piece: Block, is_read: bool) -> Steps:
+        """Wait until the memory's own process lets an access begin, if its kind has one."""
+        if port.is_served:
+            served = self._control.env.event()
+            port.when_served(piece, is_read, lambda: trigger(served))
+            yield served
+
     def _port(self, block: BlockCopy) -> MemoryPort:
         place = PhysAddr.decode(block.pa)
         return self._sip.memory_ports.at(place.space, self._sip.graph.node_of(place))
 
     def _moved(self, part: str, route: Route, nbytes: int) -> simpy.Event:
         """Start a transfer of this DMA now; return the event of its last byte's arrival."""
-        arrived = self._control.env.event()
+        arrived = Transfer(self._control.env)
         train = self._sip.fabric.train((self._node, "DMA", part))
-        self._sip.fabric.start(train, route, nbytes, lambda _head_ps, _tail_ps: trigger(arrived))
+        self._sip.fabric.start(train, route, nbytes, arrived.end)
         return arrived
 
     def _span(self, name: str, start_ps: Ps, cause: int, *facts: int) -> int:

@@ -1,7 +1,7 @@
 """Fan-out of a request from IO_CPU over M_CPUs to PEs, and the gather of their answers, as SimPy processes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,14 +27,13 @@ from sipsim.chips.ahbm.control.path import (
 from sipsim.chips.ahbm.mesh import IO_CPU_NODE
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
+from sipsim.core.processes import Steps
 from sipsim.fabric.graph import Node, RouteGraph
 from sipsim.fabric.transport import Transport
 from sipsim.records.oplog import record_kind
 from sipsim.records.recorder import Recorder
 
 Ps = int
-Steps = Generator[simpy.Event, Any, None]
-"""A SimPy process, or a part of one."""
 
 
 class FanOutChecker:

@@ -6,7 +6,7 @@ A config without a control path launches at once (:class:`DirectLaunch`).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, HostRequest, Sizes, Steps
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, HostRequest, Sizes
 from sipsim.chips.ahbm.control.path import (
     END,
     IO_CPU,
@@ -16,6 +16,7 @@ from sipsim.chips.ahbm.control.path import (
     Place,
     m_cpu_name,
 )
+from sipsim.core.processes import Steps
 
 Ps = int
 Begin = Callable[[Place, int], None]

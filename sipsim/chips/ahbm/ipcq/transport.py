@@ -95,9 +95,11 @@ class MessageDelivery(Delivery):
     def taker(self, frame: Message) -> Done:
         (port, arrive), engine = self._place_of(frame), self._engine
 
-        def write(_head_ps: Ps, _tail_ps: Ps) -> None:
+        def write(_head_ps: Ps = 0, _tail_ps: Ps = 0) -> None:
             engine.at(engine.now_ps + port.written_ps(_slot(frame)), partial(arrive, frame))
 
+        if port.is_served:
+            return lambda _head_ps, _tail_ps: port.when_served(_slot(frame), False, write)
         return write
 
     def _space(self, message: Message) -> str:
@@ -300,7 +302,8 @@ class MessageSender:
         if memory.is_constant:
             read_out(delay_ps)
         else:
-            self._engine.at(self._engine.now_ps + delay_ps, read_out)
+            begin = partial(memory.when_served, block, True, read_out) if memory.is_served else read_out
+            self._engine.at(self._engine.now_ps + delay_ps, begin)
 
     def acknowledge(self, queue: QueuePair, message: Message) -> None:
         """Send the acknowledgement of a message from the memory of its slot, in which it is now, to its sender."""

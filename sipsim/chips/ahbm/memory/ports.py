@@ -8,7 +8,8 @@ and after the route of a write. So an access over a route takes the longer of th
 bytes, not their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.fabric.sharing`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from sipsim.chips.ahbm.address import Block, TcmMap
 from sipsim.chips.ahbm.mesh import Memory
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
+from sipsim.core.processes import Steps
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.graph import Edge, FixedBytes, Node, Route, bottleneck
@@ -74,6 +76,14 @@ Load = tuple[str, int]
 """Name of a memory's edge, and bytes of an access on this edge; 0 stands for the bytes of the transfer."""
 
 
+class _Turn:
+    """Access that waits for its service since ``now_ps``. ``begin()`` begins it."""
+
+    def __init__(self, block: Block, now_ps: Ps, begin: Callable[[], None]) -> None:
+        self.block, self.now_ps, self.begin = block, now_ps, begin
+        self.is_served = False
+
+
 class MemoryPort:
     """Port of a memory at a node, built at its first use. ``Params``: schema of ``params`` of its section.
 
@@ -82,14 +92,20 @@ class MemoryPort:
     ``bandwidths``: B/s of each edge, by name; ``bandwidth_key``: the section's key that sets them. ``unused``: keys of
     the section without effect, each with the key to use in its place. ``waits``: list to which waits are appended, or
     None. ``in_flits``: whether transfers carry more bytes than their accesses. ``here``: empty route at the port's
-    node. ``depends_on_address``: whether the edges of an access to a TCM depend on its address.
+    node. ``depends_on_address``: whether the edges of an access to a TCM depend on its address. ``is_served``: whether
+    the kind has its own :meth:`serve`; its least times are those of an access that is served at once.
     """
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = True
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
     unused: ClassVar[dict[str, str]] = {}
+    is_served: ClassVar[bool] = False
     depends_on_address: bool = False
+
+    def __init_subclass__(cls) -> None:
+        if cls.serve is not MemoryPort.serve:
+            cls.is_served, cls.is_constant = True, False
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         self.params: Any = msgspec.convert(cost.params, self.Params)
@@ -102,6 +118,7 @@ class MemoryPort:
         self.in_flits = False
         self.here = Route(node, 0, ())
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
+        self._unserved: tuple[deque[_Turn], deque[_Turn]] = deque(), deque()
 
     def lay_out(self, regions: TcmMap | None) -> None:
         """Set the regions of a TCM before the first access; None if the memory is not a TCM."""
@@ -127,6 +144,35 @@ class MemoryPort:
     def written_ps(self, block: Block) -> Ps:
         """Return the time from the arrival of a write's last byte, now, to the end of the write, in ps."""
         return self.least_write_ps
+
+    def serve(self, block: Block, is_read: bool) -> Steps:
+        """Serve an access that reaches the memory now, as a SimPy process: the access begins when the process ends.
+
+        A read begins with its latency; of a write, all bytes have arrived. Reads begin in the order in which they reach
+        the memory, and so do writes. Not for the kind of a TCM.
+        """
+        yield from ()
+
+    def when_served(self, block: Block, is_read: bool, begin: Callable[[], None]) -> None:
+        """Call ``begin()`` when an access that reaches the memory now, and all such before it, have been served."""
+        turn, turns = _Turn(block, self.engine.now_ps, begin), self._unserved[is_read]
+        turns.append(turn)
+
+        def served(_process: object) -> None:
+            turn.is_served = True
+            while turns and turns[0].is_served:
+                first = turns.popleft()
+                self._note_service(first, is_read)
+                first.begin()
+
+        process = self.engine.env.start(self.serve(block, is_read), f"memory {self.node}")
+        process.callbacks.append(served)
+
+    def _note_service(self, turn: "_Turn", is_read: bool) -> None:
+        now_ps, block = self.engine.now_ps, turn.block
+        if self.waits is not None and now_ps > turn.now_ps:
+            end_ps, parts = now_ps + (0 if is_read else self.least_write_ps), (("its process", now_ps - turn.now_ps),)
+            self.waits.append(Wait(str(self.node), is_read, block.address, block.nbytes, turn.now_ps, end_ps, parts))
 
     def through(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
         """Return the route of ``nbytes`` through an engine at this node that reads blocks ``read`` and writes block
