@@ -185,7 +185,7 @@ def a_tensor(bench: Bench, nbytes: int, dp: DPPolicy | None = None) -> Tensor:
     torch = Torch(bench.sip)
     layout = dp or DPPolicy(num_cubes=1)
     rows = len(layout.holders())
-    return torch.zeros((rows, nbytes // 4 // rows), dtype="i32", dp=layout)
+    return torch.new_tensor((rows, nbytes // 4 // rows), DTYPES["i32"], layout)
 
 
 def load_times(offsets: list[tuple[int, int]], **changes: Any) -> tuple[list[int], Bench]:

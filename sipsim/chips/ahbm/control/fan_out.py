@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import simpy
@@ -116,10 +116,14 @@ class ControlPath:
         self.path = path
         self.recorder = recorder
         self.checker = checker
-        self.io_cpu = Cpu(self.env)
         self.fabric = fabric
         self._graph = graph
         self._m_cpus: dict[int, Cpu] = {}
+
+    @cached_property
+    def io_cpu(self) -> Cpu:
+        """IO_CPU, which is built at its first use."""
+        return Cpu(self.env)
 
     def m_cpu(self, cube: int) -> Cpu:
         """Return the M_CPU of a cube, which is built at its first use."""
