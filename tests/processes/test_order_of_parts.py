@@ -30,7 +30,7 @@ def fault(name: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def middle_ps(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """A time in a run of ``computing``, which is repeatable, when messages have been sent, and credits have not: the other
+    """A time in a run of ``computing``, which is repeatable: messages have been sent, and credits have not. The other
     SIP, which needs these, takes the repeated messages before them.
     """
     done = start(tmp_path_factory.mktemp("end"), "--engine", "inproc", *fault("computing"))

@@ -46,7 +46,7 @@ def computing() -> int:
     return 10_000
 
 
-# Where a restart sees a fault, the times are near those of ``computing``, so that a kill hits the same point of the run.
+# Where a restart sees a fault, the times are near those of ``computing``, so that a kill hits the same point.
 DELAYS: dict[str, Callable[[], Any]] = {
     "clock": lambda: 10_000 + time.time_ns() % 1_009,
     "random": lambda: 10_000 + random.randrange(1_009),
