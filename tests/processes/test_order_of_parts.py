@@ -30,10 +30,10 @@ def fault(name: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def middle_ps(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """A time in a run of ``sleep``, which is repeatable, when messages have been sent, and credits have not: the other
+    """A time in a run of ``computing``, which is repeatable: messages have been sent, and credits have not. The other
     SIP, which needs these, takes the repeated messages before them.
     """
-    done = start(tmp_path_factory.mktemp("end"), "--engine", "inproc", *fault("sleep"))
+    done = start(tmp_path_factory.mktemp("end"), "--engine", "inproc", *fault("computing"))
     end_ps: int = done.document["ranks"][1]["sim_end_ps"]
     return end_ps * 6 // 10
 
@@ -78,6 +78,6 @@ def test_wall_time_that_passes_changes_nothing(
     tmp_path: Path, in_one_process: Callable[[str], Any], middle_ps: int
 ) -> None:
     """The reference for all others: such a memory without a fault has one digest."""
-    done = start(tmp_path, *KILLED, f"kill:1@{middle_ps}ps", *fault("sleep"))
-    assert done.document["digest"] == in_one_process("sleep")["digest"] is not None
+    done = start(tmp_path, *KILLED, f"kill:1@{middle_ps}ps", *fault("computing"))
+    assert done.document["digest"] == in_one_process("computing")["digest"] is not None
     assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 1]

@@ -40,12 +40,13 @@ def shared() -> int:
     return len(_SEEN) * 101 % 50_021
 
 
-def sleep() -> int:
-    time.sleep(0.0001)
+def computing() -> int:
+    """Wall time passes, and decides nothing."""
+    sum(range(10_000))
     return 10_000
 
 
-# Where a restart sees a fault, the times are near those of ``sleep``, so that a kill hits the same point of the run.
+# Where a restart sees a fault, the times are near those of ``computing``, so that a kill hits the same point.
 DELAYS: dict[str, Callable[[], Any]] = {
     "clock": lambda: 10_000 + time.time_ns() % 1_009,
     "random": lambda: 10_000 + random.randrange(1_009),
@@ -55,7 +56,7 @@ DELAYS: dict[str, Callable[[], Any]] = {
     "hashes": hashes,
     "identities": identities,
     "shared": shared,
-    "sleep": sleep,
+    "computing": computing,
     "float": lambda: 0.5,
     "whole float": lambda: 10_000.0,
     "numpy float": lambda: np.float64(10_000),
