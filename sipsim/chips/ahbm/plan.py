@@ -220,7 +220,7 @@ class Plan(RunPlan):
         return view if meaning == "elementwise" else {**view, "all_reduce": meaning}
 
     def digest_lines(self) -> list[str]:
-        """Return components, queue pairs, settings of groups' collectives, and the sources of users' algorithms.
+        """Return settings of the host's copies and of groups, all queue pairs, and the sources of users' algorithms.
 
         The program's version covers the sources of built-in algorithms.
         """
@@ -228,8 +228,7 @@ class Plan(RunPlan):
         groups = msgspec.json.encode(canonical_groups(self.resolved), order="sorted").decode()
         modules = sorted({entry.module for entry in self.resolved.ccl.algorithms.values()})
         sources = (f"{module} {source_hash(module)}" for module in modules if not is_own(module))
-        components = msgspec.json.encode(self.resolved.components, order="sorted").decode()
-        return [components, *entries, groups, *sources]
+        return [str(self.system.copy_settings()), *entries, groups, *sources]
 
     def definitions(self) -> list[str]:
         """Return what the base class returns, and the registered names of parts, memories and the neighbour table."""

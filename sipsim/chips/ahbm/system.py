@@ -32,6 +32,9 @@ class _Capacities(dict[str, int]):
 CHUNK_BYTES = 256
 """Bytes of a packet (ADR-0023 D19). Flows have no packets; there it bounds the barrier's control packets on a link."""
 
+_OF_COPIES = (("host_copies",), ("launch", "bandwidth_GBps"), ("launch", "entry_bytes"), ("m_cpu", "dma_engines"))
+"""Keys of ``components.yaml`` that act only on the times of the host's copies and maps."""
+
 
 class AhbmSystem(RoutedSips):
     """SIPs of chip ``ahbm``. ``has_buffers``: the fabric models packets in finite buffers, not flows.
@@ -95,14 +98,21 @@ class AhbmSystem(RoutedSips):
         These keys act on times only, so a run without copies has the same digest whatever their values.
         """
         components: dict[str, Any] = msgspec.to_builtins(self.resolved.components)
-        components.pop("host_copies", None)
-        for name, keys in (("launch", ("bandwidth_GBps", "entry_bytes")), ("m_cpu", ("dma_engines",))):
-            for key in keys:
-                components.get(name, {}).pop(key, None)
-        for section in components.values():
-            if section.get("kind") == FIXED_LATENCY:
-                del section["kind"]
+        for *section, key in _OF_COPIES:
+            self._section(components, section).pop(key, None)
+        for each in components.values():
+            if each.get("kind") == FIXED_LATENCY:
+                del each["kind"]
         return components
+
+    def copy_settings(self) -> list[Any]:
+        """Return the values of the keys of the host's copies and maps; None for a key that the config does not have."""
+        components = msgspec.to_builtins(self.resolved.components)
+        return [self._section(components, section).get(key) for *section, key in _OF_COPIES]
+
+    @staticmethod
+    def _section(components: dict[str, Any], path: list[str]) -> dict[str, Any]:
+        return components.get(path[0], {}) if path else components
 
     def least_out_ps(self, port: str) -> int:
         """Return a lower bound, in ps, of a head's time from any PE of a SIP to a port."""
