@@ -74,7 +74,9 @@ class Step(NamedTuple):
 STEPS = (
     Step("slot address generator", 1, 2, True, "pe_ipcq.overhead_ns, a pass per send"),
     Step("backpressure comparator", 1, 1, False, "in the pass of the send"),
-    Step("meta extractor", 1, 1, False, "in the write of the slot, whose latency is the memory's (I6)"),
+    Step(
+        "meta extractor", 1, 1, False, "in the step that moves the pointer: the write of the slot (I6), or a doorbell"
+    ),
     Step("credit injector", 1, 1, True, "pe_ipcq.overhead_ns, a pass per credit"),
     Step("credit receiver", 1, 1, False, "in the step in which the credit arrives"),
 )

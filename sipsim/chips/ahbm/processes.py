@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from simpy.events import Event, Process
 
 from sipsim.chips.ahbm.address import Block, PhysAddr
-from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.core.engine import AFTER, Timeline
 from sipsim.core.errors import ProcessMisuse, pass_on_halt
 from sipsim.core.processes import Steps, Transfer
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 SENDERS = "pe", "m_cpu"
 """Node kinds at which a transfer of any part may begin, besides nodes of the part itself."""
 _BETWEEN = "router", "ucie"
-_NO_LINK = "a part reaches no other SIP: only messages of a PE and of M_CPU cross links"
+_NO_LINK = "a part reaches no other SIP: only messages and credits of PEs, and the barrier, cross links"
 
 
 class PartDoor:
@@ -54,7 +53,8 @@ class PartDoor:
         """Send ``nbytes`` over the SIP's fabric; return an event that succeeds when the last byte is at ``dst``.
 
         ``src``: a node of this part, a PE (``Node("pe", cube, pe)``) or an M_CPU; its transfers leave in order.
-        ``dst``: a node, or an address, whose memory the bytes load as a write does. Memories keep their contents.
+        ``dst``: a node, or an address: then the bytes also pass the edges of its memory, without its latency and
+        ``serve``. Memories keep their contents.
 
         Raises:
             ProcessMisuse: for another ``src``, a ``dst`` that is not in this SIP or behind a link, and bytes below 1.
@@ -82,7 +82,7 @@ class PartDoor:
         try:
             place = PhysAddr.decode(address)
         except ValueError as error:
-            raise ProcessMisuse(f"a transfer to an address that is none: {error}") from None
+            raise ProcessMisuse(f"a transfer to {address:#x}, which is no address: {error}") from None
         if place.sip != self.sip:
             raise ProcessMisuse(f"a transfer from SIP {self.sip} to {place}; {_NO_LINK}")
         if place.cube >= cubes or place.pe >= pes:
@@ -101,7 +101,7 @@ class PartDoor:
 
 
 class PartProcesses:
-    """Processes of all parts of one SIP, which start now. ``any``: whether a part or a memory has processes.
+    """Processes of all parts of one SIP, made with the SIP and at each row start.
 
     Background processes stop when nothing of the SIP's program is left, behind all events of that time: the host
     program has ended, and all launches and foreground processes. They also stop when the SIP enters a row start.
@@ -111,10 +111,7 @@ class PartProcesses:
         self._sip, engine = sip, sip.engine
         self._launches = 0
         parts = [(kind, part.processes) for kind, part in sip.graph.parts.items() if part.processes is not None]
-        kinds = [MEMORY_KINDS.get(each.cost.kind or FIXED_LATENCY) for each in sip.graph.memories.values()]
-        self.any = bool(parts) or any(kind.is_served for kind in kinds)
-        if self.any:
-            engine.env.on_end = self.note_end
+        engine.env.on_end = self.note_end
         for kind, make in parts:
             engine.at(engine.now_ps, partial(self._make, kind, make))
 
@@ -144,8 +141,8 @@ class PartProcesses:
 
     def note_end(self) -> None:
         """Note that the host program, a launch or a process has ended: the last of them stops the background."""
-        if self.any:
-            engine = self._sip.engine
+        engine = self._sip.engine
+        if any(process.is_server for process in engine.env.processes):
             engine.at(engine.now_ps, self._stop_if_over, AFTER)
 
     def _stop_if_over(self) -> None:

@@ -189,8 +189,8 @@ class Sip(SipParts):
         self.ipcqs = Ipcqs(self._ipcq_of)
         self._join_network()
         self.control = self._make_control()
-        has_copies = self.control is not None and plan.resolved.components.host_copies == "dma"
-        self.copies = HostCopies(self, self.control) if self.control is not None and has_copies else None
+        is_free = self.control is None or plan.resolved.components.host_copies == "free"
+        self.copies = None if is_free or self.control is None else HostCopies(self, self.control)
         self._pes: dict[Place, Pe] = {}
         if self.page_table is not None:
             # Drop the listeners of the previous row's MMUs.
@@ -301,8 +301,7 @@ class Sip(SipParts):
         self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
     ) -> Launch:
         """Launch kernels. ``begin`` starts a kernel; ``done(span)`` is called when the host sees the last end."""
-        if self.processes.any:
-            done = self.processes.of_launch(done)
+        done = self.processes.of_launch(done)
         if self.control is None:
             return DirectLaunch(places, begin, done, cause)
         return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)

@@ -110,18 +110,13 @@ class Explainer:
             phase = self._phase(span.cause[0], sending)
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
         start_ps = max(span.start_ps, since_ps)
-        parts = _without_first(self._parts(rank, span), start_ps - span.start_ps)
+        parts = tuple(_merged(_without_first(self._parts(rank, span), start_ps - span.start_ps)))
         return PathStep(rank, where, span.name, phase, start_ps, span.end_ps, parts)
 
     def _parts(self, rank: int, span: Span) -> tuple[TimePart, ...]:
         cost, prices = self._costs.of(rank, span), self._costs.prices
-        prefix = (
-            f"{phase_of_control(span)}: "
-            if is_control(span)
-            else "credits: "
-            if name_of(span) in (CREDIT, RECV)
-            else ""
-        )
+        is_credit = name_of(span) in (CREDIT, RECV)
+        prefix = f"{phase_of_control(span)}: " if is_control(span) else "credits: " if is_credit else ""
         parts = [TimePart(prefix + term.part, term.keys, term.ps) for term in cost.work.terms]
         for what, edge, ps in cost.delays:
             if edge is None:
@@ -129,7 +124,7 @@ class Explainer:
             else:
                 parts.append(TimePart(f"sharing {prices.edge_name(*edge)} with {what}", prices.edge_keys(*edge), ps))
         rest = [TimePart(rest_name(span), (), cost.rest_ps)] if cost.rest_ps else []
-        return (*_merged(parts), *rest)
+        return (*parts, *rest)
 
     def _phase(self, rank: int, span: Span) -> str:
         """Return the phase in which a span ended: the kernel's, or that of the control path in parentheses."""
@@ -167,15 +162,17 @@ def _of_row(spans: Iterable[Ranked], runs: Mapping[int, int]) -> list[Ranked]:
     return [each for each in found if runs.get(each[0], NO_RUN) == each[1].facts[-1]] or found
 
 
-def _without_first(parts: Iterable[TimePart], cut_ps: Ps) -> tuple[TimePart, ...]:
-    """Return what is left of a span's parts, which follow each other, after its first ``cut_ps``."""
+def _without_first(parts: Iterable[TimePart], cut_ps: Ps) -> list[TimePart]:
+    """Return what is left of a span's parts without the first ``cut_ps``: first the path of the head, then the bytes,
+    then waits.
+    """
     left = []
     for part in parts:
         before_ps = min(part.ps, cut_ps)
         cut_ps -= before_ps
         if part.ps > before_ps:
             left.append(TimePart(part.part, part.keys, part.ps - before_ps))
-    return tuple(left)
+    return left
 
 
 def _merged(parts: Iterable[TimePart]) -> list[TimePart]:

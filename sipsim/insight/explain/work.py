@@ -79,13 +79,12 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.fabric.graph import Node
 from sipsim.records.recorder import Span
 
-_COPY = {TAKE_COPY, ASK_HOST, TO_DEVICE, FROM_DEVICE, END_OF_COPY}
-_MAP = {TAKE_MAP, END_OF_MAP}
+_PHASES = {TAKE_COPY: "host copy", TAKE_MAP: "map"}
 
 
 def phase_of_control(span: Span) -> str:
-    """Return the phase of a span of the control path. Messages to and answers of M_CPUs count as those of a launch."""
-    return "host copy" if span.name in _COPY else "map" if span.name in _MAP else "launch"
+    """Return the phase of a span of the control path: the request to which its component belongs."""
+    return _PHASES.get(span.component.rpartition(".")[2], "launch")
 
 
 def is_control(span: Span) -> bool:
@@ -297,7 +296,7 @@ def _control_calls(rank: int, span: Span) -> list[Call]:
         return [Call("start_skew", (rank,))]
     if name == MARGIN:
         return [Call("start_margin", (tuple(zip(facts[::2], facts[1::2], strict=True)),))]
-    fixed = (_FIXED_ON_IO_CPU if span.component == IO_CPU else _FIXED_IN_LAUNCH).get(name)
+    fixed = (_FIXED_ON_IO_CPU if span.component.startswith(IO_CPU) else _FIXED_IN_LAUNCH).get(name)
     return [] if fixed is None else [Call("fixed", (fixed, *(facts if name == DISPATCH else ())))]
 
 

@@ -24,6 +24,7 @@ from sipsim.chips.ahbm.control.path import (
     Place,
     m_cpu,
     m_cpu_name,
+    part_of,
 )
 from sipsim.chips.ahbm.memory.mmu import MmuMapMsg, MmuUnmapMsg
 from sipsim.chips.ahbm.memory.ports import MemoryPort
@@ -61,7 +62,7 @@ def trigger(event: simpy.Event) -> None:
 
 
 class MCpuDma:
-    """M_CPU.DMA of one cube: ``dma_engines`` as a SimPy resource; each engine moves one block at a time.
+    """M_CPU.DMA of one cube: a SimPy resource of ``dma_engines`` engines, each of which moves one block at a time.
 
     Blocks wait for an engine in the order of their dispatches. All engines share M_CPU's port: their bytes follow each
     other in either direction. Limit: an engine stores no bytes, so a copy is as fast as the slowest edge of its path.
@@ -138,24 +139,25 @@ class MCpuDma:
         return arrived
 
     def _span(self, name: str, start_ps: Ps, cause: int, *facts: int) -> int:
-        where = f"{m_cpu_name(self._cube)}.dma"
+        where = part_of(f"{m_cpu_name(self._cube)}.dma", TAKE_COPY)
         return self._control.recorder.span(where, name, start_ps, self._engine.now_ps, cause, self._cube, *facts)
 
 
 class _ToDmas(FanOut):
-    """Fan-out of the blocks of a copy to the M_CPU.DMAs of their cubes. ``data``: bytes read, by index of the block."""
+    """Fan-out of ``blocks`` to the M_CPU.DMAs of their cubes, which put the bytes that they read into ``data``."""
 
     def __init__(
         self,
         control: ControlPath,
         blocks: Sequence[BlockCopy],
+        data: list[bytes],
         dma: Callable[[int], MCpuDma],
         gathered: Callable[[int], None],
         cause: int,
     ) -> None:
         self._blocks = blocks
         self._dma = dma
-        self.data = [b""] * len(blocks)
+        self._data = data
         launch = control.path.launch
         targets = [(block.cube, index) for index, block in enumerate(blocks)]
         super().__init__(control, TAKE_COPY, targets, Sizes(launch.cube_bytes, 0, launch.done_bytes), gathered, cause)
@@ -165,8 +167,8 @@ class _ToDmas(FanOut):
         self._control.start(self._dma(cube).move(self._blocks[index], cause, partial(self._moved, target)))
 
     def _moved(self, target: Place, data: bytes, span: int) -> None:
-        self.data[target[1]] = data
-        self._answered(target, span)
+        self._data[target[1]] = data
+        self.answer(target, span)
 
 
 class Copy(HostRequest):
@@ -186,12 +188,13 @@ class Copy(HostRequest):
         self._blocks = blocks
         self._dma = dma
         self._copied = done
+        self._data = [b""] * len(blocks)
 
-    def _fan_out(self, cause: int) -> None:
-        self._moves = _ToDmas(self._control, self._blocks, self._dma, self._gathered, cause)
+    def _fan_out(self, cause: int) -> FanOut:
+        return _ToDmas(self._control, self._blocks, self._data, self._dma, self._gathered, cause)
 
     def _end(self, span: int) -> None:
-        self._copied(self._moves.data, span)
+        self._copied(self._data, span)
 
 
 class Map(HostRequest):
@@ -209,13 +212,12 @@ class Map(HostRequest):
         self._places = places
         self._sizes = sizes
 
-    def _fan_out(self, cause: int) -> None:
-        self._broadcast = Broadcast(
-            self._control, TAKE_MAP, self._places, self._sizes, self._at_pe, self._gathered, cause
-        )
+    def _fan_out(self, cause: int) -> FanOut:
+        return Broadcast(self._control, TAKE_MAP, self._places, self._sizes, self._at_pe, self._gathered, cause)
 
     def _at_pe(self, place: Place, span: int) -> None:
-        self._broadcast.answer(place, span)
+        assert self._under_way is not None
+        self._under_way.answer(place, span)
 
 
 class HostCopies:

@@ -23,6 +23,7 @@ from sipsim.chips.ahbm.control.path import (
     by_cube,
     m_cpu,
     m_cpu_name,
+    part_of,
 )
 from sipsim.chips.ahbm.mesh import IO_CPU_NODE
 from sipsim.core.engine import Engine
@@ -161,8 +162,9 @@ class Sizes(NamedTuple):
 
 
 class FanOut(ABC):
-    """Fan-out of a ``request`` from IO_CPU to ``targets`` by (cube, number), because of span ``cause``, and its gather.
+    """Fan-out of a ``request`` from IO_CPU to targets, because of span ``cause``, and the gather of their answers.
 
+    ``targets``: (cube, number) of each. :meth:`answer` takes the answer of a target, which is done.
     An M_CPU (ADR-0035) takes ``dispatch_ps`` for each target of its cube, in order, and ``m_gather_ps`` for each
     answer. IO_CPU (ADR-0036) takes ``io_gather_ps`` per cube's answer. ``gathered(span)`` is called when IO_CPU has
     taken the answers of all cubes.
@@ -179,6 +181,7 @@ class FanOut(ABC):
     ) -> None:
         self._control = control
         self._send = partial(control.send, request)
+        self._request = request
         self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
         self._sizes = sizes
         self._gathered = gathered
@@ -192,13 +195,17 @@ class FanOut(ABC):
         for cube in self._cubes:
             self._send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, partial(self._at_cube, cube, now_ps, cause))
 
+    def _name(self, cube: int) -> str:
+        """Return the component of spans of a cube's M_CPU for this request."""
+        return part_of(m_cpu_name(cube), self._request)
+
     @abstractmethod
     def _hand_over(self, target: Place, cause: int) -> None:
         """Give the request to a target now, after the span ``cause`` of its dispatch."""
 
     def _at_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
         now_ps = self._engine.now_ps
-        span = self._recorder.span(m_cpu_name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
+        span = self._recorder.span(self._name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
         self._control.m_cpu(cube).post(self._dispatch(cube, now_ps, span))
 
     def _dispatch(self, cube: int, here_ps: Ps, cause: int) -> Steps:
@@ -206,10 +213,10 @@ class FanOut(ABC):
         for index, number in enumerate(self._cubes[cube]):
             yield self._control.wait(self._path.dispatch_ps)
             now_ps = self._engine.now_ps
-            span = self._recorder.span(m_cpu_name(cube), DISPATCH, here_ps, now_ps, cause, index + 1)
+            span = self._recorder.span(self._name(cube), DISPATCH, here_ps, now_ps, cause, index + 1)
             self._hand_over((cube, number), span)
 
-    def _answered(self, target: Place, span: int) -> None:
+    def answer(self, target: Place, span: int) -> None:
         """Take a target's answer, which has reached its M_CPU now with ``span``."""
         if self._checker is not None:
             self._checker.answered(self, target)
@@ -221,13 +228,13 @@ class FanOut(ABC):
         answers, now_ps = self._answers[cube], self._engine.now_ps
         answers.append(span)
         if len(answers) == len(self._cubes[cube]):
-            gathered = self._recorder.span(m_cpu_name(cube), GATHER, here_ps, now_ps, span, *answers)
+            gathered = self._recorder.span(self._name(cube), GATHER, here_ps, now_ps, span, *answers)
             then = partial(self._of_cube, cube, now_ps, gathered)
             self._send(m_cpu(cube), IO_CPU_NODE, self._sizes.done_bytes, then)
 
     def _of_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
         now_ps, done_bytes = self._engine.now_ps, self._sizes.done_bytes
-        span = self._recorder.span(m_cpu_name(cube), OF_CUBE, sent_ps, now_ps, cause, cube, done_bytes)
+        span = self._recorder.span(self._name(cube), OF_CUBE, sent_ps, now_ps, cause, cube, done_bytes)
         self._control.io_cpu.post(self._count_cube(now_ps, span))
 
     def _count_cube(self, here_ps: Ps, span: int) -> Steps:
@@ -238,7 +245,9 @@ class FanOut(ABC):
             if self._checker is not None:
                 self._checker.gathered(self)
             now_ps = self._engine.now_ps
-            self._gathered(self._recorder.span(IO_CPU, GATHER, here_ps, now_ps, span, *self._of_cubes))
+            self._gathered(
+                self._recorder.span(part_of(IO_CPU, self._request), GATHER, here_ps, now_ps, span, *self._of_cubes)
+            )
 
 
 class HostRequest(ABC):
@@ -246,7 +255,8 @@ class HostRequest(ABC):
 
     The request leaves the host ``skew_ps`` from now, because of span ``cause``; the times between host and IO_CPU are
     the host latency, and IO_CPU takes ``launch_ns`` for the request. ``done(span)`` is called when the host sees its
-    end. ``span_names``: of IO_CPU's work and of the end, which has the further ``facts``.
+    end. ``span_names``: names of the spans of IO_CPU's work, which is that of the request, and of the end; ``facts``:
+    further facts of the latter.
     """
 
     span_names: ClassVar[tuple[str, str]]
@@ -263,33 +273,39 @@ class HostRequest(ABC):
         self._engine, self._recorder, self._path = control.engine, control.recorder, control.path
         self._done = done
         self._facts = facts
+        self._under_way: FanOut | None = None
+        self._names = [part_of(name, self.span_names[0]) for name in (HOST, IO_CPU)]
         control.start(self._to_io_cpu(skew_ps, cause))
 
     @abstractmethod
-    def _fan_out(self, cause: int) -> None:
-        """Fan the request out now, after IO_CPU's work with span ``cause``; end it by :meth:`_gathered`."""
+    def _fan_out(self, cause: int) -> FanOut | None:
+        """Fan the request out now, after IO_CPU's work with span ``cause``; the fan-out ends by :meth:`_gathered`."""
 
     def _to_io_cpu(self, skew_ps: Ps, cause: int) -> Steps:
         made_ps, span = self._engine.now_ps, cause
         left_ps = made_ps + skew_ps
         yield self._control.wait(skew_ps + self._path.host_ps)
         if skew_ps:
-            span = self._recorder.span(HOST, SKEW, made_ps, left_ps, span)
+            span = self._recorder.span(self._names[0], SKEW, made_ps, left_ps, span)
         here_ps = self._engine.now_ps
-        span = self._recorder.span(HOST, TO_IO_CPU, left_ps, here_ps, span)
+        span = self._recorder.span(self._names[0], TO_IO_CPU, left_ps, here_ps, span)
         self._control.io_cpu.post(self._take(here_ps, span))
 
     def _take(self, here_ps: Ps, cause: int) -> Steps:
         yield self._control.wait(self._path.launch_ps)
-        self._fan_out(self._recorder.span(IO_CPU, self.span_names[0], here_ps, self._engine.now_ps, cause))
+        span = self._recorder.span(self._names[1], self.span_names[0], here_ps, self._engine.now_ps, cause)
+        self._under_way = self._fan_out(span)
 
     def _gathered(self, cause: int) -> None:
+        self._under_way = None  # break the reference cycle
         self._control.start(self._to_host(cause))
 
     def _to_host(self, cause: int) -> Steps:
         sent_ps = self._engine.now_ps
         yield self._control.wait(self._path.host_ps)
-        self._done(self._recorder.span(HOST, self.span_names[1], sent_ps, self._engine.now_ps, cause, *self._facts))
+        self._done(
+            self._recorder.span(self._names[0], self.span_names[1], sent_ps, self._engine.now_ps, cause, *self._facts)
+        )
 
 
 AtPe = Callable[[Place, int], None]
@@ -320,14 +336,15 @@ class Broadcast(FanOut):
         self._send(m_cpu(target[0]), Node("pe", *target), self._sizes.pe_bytes, then)
 
     def _at_one(self, place: Place, sent_ps: Ps, cause: int) -> None:
-        name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
+        name, now_ps = self._name(place[0]), self._engine.now_ps
         self._at_pe(place, self._recorder.span(name, TO_PE, sent_ps, now_ps, cause, *place, self._sizes.pe_bytes))
 
-    def answer(self, place: Place, cause: int) -> None:
-        """Send the answer of the PE at ``place``, which is done; span ``cause``, which ends now, is the cause."""
-        then = partial(self._of_pe, place, self._engine.now_ps, cause)
-        self._send(Node("pe", *place), m_cpu(place[0]), self._sizes.done_bytes, then)
+    def answer(self, target: Place, span: int) -> None:
+        """Send the answer of a PE, which is done, to its M_CPU, because of ``span``, which ends now."""
+        then = partial(self._of_pe, target, self._engine.now_ps, span)
+        self._send(Node("pe", *target), m_cpu(target[0]), self._sizes.done_bytes, then)
 
     def _of_pe(self, place: Place, sent_ps: Ps, cause: int) -> None:
-        name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
-        self._answered(place, self._recorder.span(name, OF_PE, sent_ps, now_ps, cause, *place, self._sizes.done_bytes))
+        name, now_ps = self._name(place[0]), self._engine.now_ps
+        span = self._recorder.span(name, OF_PE, sent_ps, now_ps, cause, *place, self._sizes.done_bytes)
+        super().answer(place, span)

@@ -6,7 +6,7 @@ A config without a control path launches at once (:class:`DirectLaunch`).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, HostRequest, Sizes
+from sipsim.chips.ahbm.control.fan_out import Broadcast, ControlPath, FanOut, HostRequest, Sizes
 from sipsim.chips.ahbm.control.path import (
     END,
     IO_CPU,
@@ -81,17 +81,16 @@ class RoutedLaunch(HostRequest, Launch):
         self._places = places
         self._begin = begin
         self._waiting: list[tuple[Place, int]] = []
-        self._broadcast: Broadcast | None = None
         self._margin = 0
 
-    def _fan_out(self, cause: int) -> None:
+    def _fan_out(self, cause: int) -> FanOut | None:
         """Stamp the start of the launch, and fan it out."""
         if not self._places:
             self._gathered(cause)
-            return
+            return None
         sizes = self._path.launch
         self._control.start(self._start_together(cause))
-        self._broadcast = Broadcast(
+        return Broadcast(
             self._control,
             TAKE,
             self._places,
@@ -130,9 +129,5 @@ class RoutedLaunch(HostRequest, Launch):
         self._begin(place, self._recorder.span(name, START, now_ps, now_ps, cause, message, self._margin))
 
     def ended(self, place: Place, span: int) -> None:
-        assert self._broadcast is not None
-        self._broadcast.answer(place, span)
-
-    def _gathered(self, cause: int) -> None:
-        self._broadcast = None  # break the reference cycle
-        super()._gathered(cause)
+        assert self._under_way is not None
+        self._under_way.answer(place, span)

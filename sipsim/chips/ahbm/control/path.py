@@ -128,3 +128,8 @@ TAKE_MAP, END_OF_MAP = "map", "end of a map"
 def m_cpu_name(cube: int) -> str:
     """Return the name of a cube's M_CPU in spans."""
     return f"{M_CPU}cube{cube}"
+
+
+def part_of(component: str, request: str) -> str:
+    """Return the component of a span that belongs to a request: a launch has the component's own name."""
+    return component if request == TAKE else f"{component}.{request}"

@@ -128,7 +128,7 @@ class Access(Protocol):
 
 
 class FreeAccess(Access):
-    """Access in no simulated time, which waits for no launch: for data that the program itself prepares or checks."""
+    """Access in no simulated time, which waits for no launch: for data that the simulator prepares or checks."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self._memory = memory
@@ -220,6 +220,10 @@ class AddressSpace:
         """Remove and return the messages that have changed the page table since the last call or row start."""
         messages, self._messages = self._messages, []
         return messages
+
+    def drop_maps(self) -> None:
+        """Remove the maps from the messages that :meth:`take_messages` returns next."""
+        self._messages = [each for each in self._messages if isinstance(each, MmuUnmapMsg)]
 
     def _segment(self, nbytes: int, indices: dict[Place, int]) -> Segment:
         """Take the next ``nbytes`` of virtual addresses, and on each PE the free block that ``indices`` names."""

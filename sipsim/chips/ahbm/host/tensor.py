@@ -83,7 +83,7 @@ class Tensor(TensorMath):
         return self
 
     def preset(self, values: Array) -> None:
-        """Overwrite all elements as :meth:`copy_` does, in no simulated time: for the program's own data."""
+        """Overwrite all elements as :meth:`copy_` does, in no simulated time: for the simulator's own data."""
         self._write(self._space.free, values)
 
     def _write(self, access: Access, values: Array) -> None:
@@ -117,7 +117,7 @@ class Tensor(TensorMath):
         return self._read(self._space.access, [shard.pa for shard in self.shards])
 
     def peek(self) -> Array:
-        """Return all elements as :meth:`numpy` does, in no simulated time: for the program's own checks."""
+        """Return all elements as :meth:`numpy` does, in no simulated time: for the simulator's own checks."""
         return self._read(self._space.free, [shard.pa for shard in self.shards])
 
     @host_call

@@ -77,9 +77,9 @@ class Torch:
         return tensor
 
     def new_tensor(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Tensor:
-        """Return a device tensor of zeros, mapped in no simulated time: for the program's own tensors."""
+        """Return a device tensor of zeros, mapped in no simulated time: for the simulator's own tensors."""
         tensor = Tensor(self.space, shape, dtype, dp, self)
-        self.space.take_messages()
+        self.space.drop_maps()
         return tensor
 
     empty = zeros

@@ -302,8 +302,7 @@ class MessageSender:
         if memory.is_constant:
             read_out(delay_ps)
         else:
-            begin = partial(memory.when_served, block, True, read_out) if memory.is_served else read_out
-            self._engine.at(self._engine.now_ps + delay_ps, begin)
+            self._engine.at(self._engine.now_ps + delay_ps, partial(memory.when_served, block, True, read_out))
 
     def acknowledge(self, queue: QueuePair, message: Message) -> None:
         """Send the acknowledgement of a message from the memory of its slot, in which it is now, to its sender."""

@@ -74,7 +74,7 @@ class PageTable:
 
     Limits: a mapping may begin anywhere in a page, as shards do, and a page may contain parts of several mappings. Each
     part is a separate translation with base and bounds, where hardware would have page frames. Tables take no memory.
-    A message changes the tables when the host sends it; the host then waits until all PEs have answered
+    The tables change when the host allocates or frees a tensor; the host then waits until all PEs have answered its map
     (:class:`~sipsim.chips.ahbm.control.copies.Map`).
 
     ``on_unmap``: called with the serial of each unmapped mapping. ``version``: incremented at each change.

@@ -154,7 +154,12 @@ class MemoryPort:
         yield from ()
 
     def when_served(self, block: Block, is_read: bool, begin: Callable[[], None]) -> None:
-        """Call ``begin()`` when an access that reaches the memory now, and all such before it, have been served."""
+        """Call ``begin()`` when an access that reaches the memory now has been served, behind earlier reads or writes
+        as it is one; at once, if the memory has no :meth:`serve`.
+        """
+        if not self.is_served:
+            begin()
+            return
         turn, turns = _Turn(block, self.engine.now_ps, begin), self._unserved[is_read]
         turns.append(turn)
 

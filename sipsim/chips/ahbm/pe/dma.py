@@ -284,7 +284,7 @@ class PeDma(CommandEngine):
             def read_here() -> None:
                 self._within(port.reading(block), nbytes, vc, "reads", lambda: done(sip.memory.read_block(block)))
 
-            self._after(delay_ps, partial(port.when_served, block, True, read_here) if port.is_served else read_here)
+            self._after(delay_ps, read_here)
             return
         back = self.tcm.landing(nbytes, memory.back, tcm_pa) if lands else memory.back
 
@@ -303,7 +303,7 @@ class PeDma(CommandEngine):
             sip.fabric.start(train, reading.route, wire_bytes, landed, None, reading.span_ps, reading.span_ps)
 
         train = sip.fabric.train((self._node, self._part, "commands"), vc)
-        begin = partial(port.when_served, block, True, read_out) if port.is_served else read_out
+        begin = partial(port.when_served, block, True, read_out)
         sip.fabric.start(train, memory.forth, self._command_bytes, lambda _h, _t: begin(), None, delay_ps)
 
     def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
@@ -339,26 +339,24 @@ class PeDma(CommandEngine):
             def landed() -> None:
                 self._after(port.written_ps(block), partial(self._write_block, block, data, done))
 
-            end = partial(port.when_served, block, False, landed) if port.is_served else landed
-            self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", end)
+            self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", landed)
             return
 
         def acknowledge() -> None:
             sip.fabric.start(self._replies(memory, vc), back, self._ack_bytes, lambda _h, _t: done())
 
-        def arrived(_head_ps: Ps = 0, _tail_ps: Ps = 0) -> None:
+        def served() -> None:
             self._after(port.written_ps(block), partial(self._write_block, block, data, acknowledge))
 
-        def served(_head_ps: Ps, _tail_ps: Ps) -> None:
-            port.when_served(block, False, arrived)
+        def arrived(_head_ps: Ps, _tail_ps: Ps) -> None:
+            port.when_served(block, False, served)
 
         reading = self.tcm.leaving(nbytes, memory.forth, tcm_pa) if leaves else Reading(memory.forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
         train = sip.fabric.train((self._node, self._part), vc, in_flight)
         wire_bytes = sip.wire_format.data_bytes(nbytes)
-        done_at = served if port.is_served else arrived
-        sip.fabric.start(train, route, wire_bytes, done_at, None, delay_ps, reading.span_ps)
+        sip.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
 
     def _write_block(self, block: Block, data: bytes, then: Callable[[], None]) -> None:
         self._sip.memory.write_block(block, data)
