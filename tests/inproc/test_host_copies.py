@@ -223,6 +223,24 @@ torch.launch(idle, cubes=0, pes=0)
         starts = {each["rank"]: each["kernels_start_ns"] for each in ran.document["launches"]}
         assert starts[1] - starts[0] == pytest.approx(float(by_hand(1, 65536, True)), abs=2e-3)
 
+    def test_a_copy_leaves_nothing_to_the_collector(self, tmp_path: Path) -> None:
+        """The bytes of a copy would stay in memory until a collection."""
+        body = """
+import gc
+from sipsim.chips.ahbm.control.fan_out import FanOut, HostRequest
+gc.collect()
+gc.disable()
+t = torch.zeros((1, 64), dp=DPPolicy(num_cubes=1))
+t.fill_(1)
+t.numpy()
+torch.launch(idle, t, cubes=0, pes=0)
+torch.launch(idle, cubes=0, pes=1)
+left = [type(each).__name__ for each in gc.get_objects() if isinstance(each, (FanOut, HostRequest))]
+gc.enable()
+assert len(left) <= 2, left
+"""
+        done(tmp_path, body)
+
     def test_a_kernel_cannot_copy(self, tmp_path: Path) -> None:
         body = """
 t = torch.zeros((1, 64), dp=DPPolicy(num_cubes=1))

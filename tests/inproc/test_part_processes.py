@@ -36,7 +36,7 @@ Act = Callable[[PartDoor], Any]
 @pytest.fixture(autouse=True)
 def _known() -> None:
     """Another test may have made the registries forget the modules of ``lab``."""
-    for name in ("lab.actor", "lab.traffic", "lab.queued", "lab.disorder"):
+    for name in ("lab.actor", "lab.traffic", "lab.queued", "lab.refreshed", "lab.disorder"):
         if name not in {**PARTS._entries, **MEMORY_KINDS._entries}:
             sys.modules.pop(name, None)
 
@@ -460,6 +460,12 @@ def test_a_memory_stops_its_background_and_leaves_nothing() -> None:
     assert failure(done) is None
     slow, fast = run(*SMALL, *REFRESHED).document["runs"], run(*SMALL, *QUEUED, *ROWS).document["runs"]
     assert min(row["time_ns"] for row in slow) > max(row["time_ns"] for row in fast)
+    assert not [each for member in done.members for each in member.chip.sip.engine.env.processes]
+
+
+def test_a_background_without_serve_stops_too() -> None:
+    done = run(*SMALL, *RINGS_IN_HBM, "--set", "hbm={kind: lab.refreshed, params: {}}", *ROWS)
+    assert failure(done) is None
     assert not [each for member in done.members for each in member.chip.sip.engine.env.processes]
 
 
