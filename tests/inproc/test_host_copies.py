@@ -251,6 +251,49 @@ torch.launch(lambda tl: t.numpy(), cubes=0, pes=0)
         assert (ran.outcome.error.kind, ran.outcome.error.message.count("\n")) == ("exception", 0)
 
 
+class TestLimits:
+    """No copy is faster than the bytes on the host's link, and the use of a row's edges is the row's."""
+
+    @pytest.mark.parametrize("buffers", ["null", "8", "32"])
+    def test_a_copy_takes_at_least_the_time_of_its_bytes(self, tmp_path: Path, buffers: str) -> None:
+        body = """
+t = torch.zeros((1, 16384), dtype="i8", dp=DPPolicy(num_cubes=1))
+mark()
+t.fill_(1)
+mark()
+for _ in range(3):
+    t.numpy()
+    mark()
+assert all(took >= 16384 * 1000 // 2 for took in times()), times()
+"""
+        slow = ("--set", "launch.bandwidth_GBps=2", "--set", f"router.buffer_packets={buffers}")
+        done(tmp_path, body, "--sips", 1, *FLAGS, *slow)
+
+    def test_copies_count_for_no_row(self, tmp_path: Path) -> None:
+        """The row of a collective is the same with copies behind it."""
+        body = """
+dist = torch.distributed
+dist.init_process_group()
+x = torch.zeros((1, 4096), dtype="f16", dp=DPPolicy(num_cubes=1))
+dist.all_reduce(x)
+"""
+        more = "for _ in range(5): x.numpy()"
+        alone, before = (done(tmp_path, body + each, "--sips", 2).document["runs"][0] for each in ("", more))
+        assert alone == before
+
+    def test_all_copies_of_a_tensor_pass_in_one_request(self, tmp_path: Path) -> None:
+        """128 blocks of 1 KiB, which IO_CPU takes once."""
+        body = """
+t = torch.zeros((4, 64), dtype="f32", dp=DPPolicy("replicate", "replicate", 16, 8))
+mark()
+found = t.copies()
+mark()
+assert len(found) == 128
+assert 128 * 1024 * 1000 // 63 < times()[0] < 10_000_000, times()
+"""
+        done(tmp_path, body)
+
+
 COLLECTIVE = """
 dist = torch.distributed
 dist.init_process_group()

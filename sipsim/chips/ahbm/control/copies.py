@@ -38,6 +38,10 @@ Done = Callable[[int], None]
 """Function that is called when the host sees the end of a request, with the span of that end."""
 
 
+Arrived = Callable[[bytes], None]
+"""Function that is called when the bytes of a block that was read are at the host."""
+
+
 class BlockCopy(NamedTuple):
     """Block of a copy: ``nbytes`` at physical address ``pa``; ``data`` to write, or None to read."""
 
@@ -78,14 +82,18 @@ class MCpuDma:
         self._command_bytes = sip.plan.resolved.components.pe_dma.command_bytes
         self._last = 0
 
-    def move(self, block: BlockCopy, cause: int, done: Callable[[bytes, int], None]) -> Steps:
-        """Move a block once an engine is free; call ``done(bytes, span)`` when the engine has ended."""
+    def move(self, block: BlockCopy, cause: int, arrived: Arrived, done: Callable[[int], None]) -> Steps:
+        """Move a block once an engine is free; call ``done(span)`` when the engine has ended.
+
+        ``arrived(data)`` is called when the bytes of a read are at the host.
+        """
         with self._engines.request() as request:
             is_free = request.triggered
             yield request
-            steps = self._read if block.data is None else self._write
-            data, self._last = yield from steps(block, cause if is_free else self._last)
-        done(data, self._last)
+            cause = cause if is_free else self._last
+            steps = self._write(block, cause) if block.data is not None else self._read(block, cause, arrived)
+            self._last = yield from steps
+        done(self._last)
 
     def _write(self, block: BlockCopy, cause: int) -> Steps:
         """Ask the host for the bytes, and write them to the memory as they arrive."""
@@ -98,10 +106,12 @@ class MCpuDma:
         yield self._control.wait(port.written_ps(piece))
         assert block.data is not None
         sip.memory.write_from_host(block.pa, block.data)
-        return b"", self._span(TO_DEVICE, asked_ps, asked, block.pa, block.nbytes)
+        return self._span(TO_DEVICE, asked_ps, asked, block.pa, block.nbytes)
 
-    def _read(self, block: BlockCopy, cause: int) -> Steps:
-        """Read the memory, and post the bytes to the host; end when the last byte has passed M_CPU."""
+    def _read(self, block: BlockCopy, cause: int, arrived: Arrived) -> Steps:
+        """Read the memory, and post the bytes to the host; end when the last byte has passed M_CPU, if buffers behind
+        M_CPU do not delay it.
+        """
         sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
         yield self._moved("commands", sip.graph.route(self._node, port.node), self._command_bytes)
         yield from self._served(port, piece, is_read=True)
@@ -116,9 +126,11 @@ class MCpuDma:
 
         train = sip.fabric.train((self._node, "DMA", "from device"), is_reply=True)
         wire_bytes = sip.wire_format.data_bytes(block.nbytes)
-        sip.fabric.start(train, reading.route, wire_bytes, None, left, reading.span_ps, reading.span_ps)
+        sip.fabric.start(
+            train, reading.route, wire_bytes, lambda _h, _t: arrived(data), left, reading.span_ps, reading.span_ps
+        )
         yield passed
-        return data, self._span(FROM_DEVICE, start_ps, cause, block.pa, block.nbytes)
+        return self._span(FROM_DEVICE, start_ps, cause, block.pa, block.nbytes)
 
     def _served(self, port: MemoryPort, piece: Block, is_read: bool) -> Steps:
         """Wait until the memory's own process lets an access begin, if its kind has one."""
@@ -144,35 +156,36 @@ class MCpuDma:
 
 
 class _ToDmas(FanOut):
-    """Fan-out of ``blocks`` to the M_CPU.DMAs of their cubes, which put the bytes that they read into ``data``."""
+    """Fan-out of ``blocks`` to the M_CPU.DMAs of their cubes. ``arrived(index, data)``: as of :meth:`MCpuDma.move`."""
 
     def __init__(
         self,
         control: ControlPath,
         blocks: Sequence[BlockCopy],
-        data: list[bytes],
+        arrived: Callable[[int, bytes], None],
         dma: Callable[[int], MCpuDma],
         gathered: Callable[[int], None],
         cause: int,
     ) -> None:
         self._blocks = blocks
         self._dma = dma
-        self._data = data
+        self._arrived = arrived
         launch = control.path.launch
         targets = [(block.cube, index) for index, block in enumerate(blocks)]
         super().__init__(control, TAKE_COPY, targets, Sizes(launch.cube_bytes, 0, launch.done_bytes), gathered, cause)
 
     def _hand_over(self, target: Place, cause: int) -> None:
         cube, index = target
-        self._control.start(self._dma(cube).move(self._blocks[index], cause, partial(self._moved, target)))
-
-    def _moved(self, target: Place, data: bytes, span: int) -> None:
-        self._data[target[1]] = data
-        self.answer(target, span)
+        arrived, done = partial(self._arrived, index), partial(self.answer, target)
+        self._control.start(self._dma(cube).move(self._blocks[index], cause, arrived, done))
 
 
 class Copy(HostRequest):
-    """Copy of ``blocks`` between host and device. ``done(data, span)`` is called with the bytes read, by block."""
+    """Copy of ``blocks`` between host and device.
+
+    ``done(data, span)`` is called with the bytes read, by block, when the host sees the end of the request and has all
+    bytes: buffers of the fabric may hold posted bytes longer than the answer takes.
+    """
 
     span_names = TAKE_COPY, END_OF_COPY
 
@@ -189,12 +202,24 @@ class Copy(HostRequest):
         self._dma = dma
         self._copied = done
         self._data = [b""] * len(blocks)
+        self._missing = sum(block.data is None for block in blocks)
+        self._end_span: int | None = None
 
     def _fan_out(self, cause: int) -> FanOut:
-        return _ToDmas(self._control, self._blocks, self._data, self._dma, self._gathered, cause)
+        return _ToDmas(self._control, self._blocks, self._arrived, self._dma, self._gathered, cause)
+
+    def _arrived(self, index: int, data: bytes) -> None:
+        self._data[index] = data
+        self._missing -= 1
+        self._end_if_complete()
 
     def _end(self, span: int) -> None:
-        self._copied(self._data, span)
+        self._end_span = span
+        self._end_if_complete()
+
+    def _end_if_complete(self) -> None:
+        if self._end_span is not None and not self._missing:
+            self._copied(self._data, self._end_span)
 
 
 class Map(HostRequest):

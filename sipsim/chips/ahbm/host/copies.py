@@ -45,6 +45,7 @@ class DeviceMemory(Access):
             host.span = span
             host.resume()
 
+        self._stream.note_copy()
         self._sip.copies.map(messages, mapped, host.span)
         host.wait("a map of tensors")
 
@@ -61,6 +62,7 @@ class DeviceMemory(Access):
             host.span = span
             host.resume(data)
 
+        self._stream.note_copy()
         self._sip.copies.copy(blocks, copied, host.span)
         found: list[bytes] = host.wait(what)
         return found

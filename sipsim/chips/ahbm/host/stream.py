@@ -304,6 +304,11 @@ class Stream:
         elif self._has_rows and self._row is None:
             self._sip.usage.mark(0)
 
+    def note_copy(self) -> None:
+        """Note that a copy or map begins: outside of result rows, its traffic counts for no row."""
+        if self._has_rows and self._row is None:
+            self._sip.usage.mark(0)
+
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
         pe, kernel, start_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run

@@ -123,13 +123,21 @@ class Tensor(TensorMath):
     @host_call
     def copies(self) -> list[Array]:
         """Return every copy of the tensor as an array on the host; one array if the tensor is not replicated."""
-        copies = zip(*([block.pa for block in shard.blocks()] for shard in self.shards), strict=True)
-        return [self._read(self._space.access, copy) for copy in copies]
+        every = [block.pa for shard in self.shards for block in shard.blocks()]
+        data, count = self._read_blocks(self._space.access, every), len(self.shards[0].blocks())
+        return [self._from_blocks(data[number::count]) for number in range(count)]
 
     def _read(self, access: Access, addresses: Sequence[int]) -> Array:
-        """Read the blocks at these physical addresses and join them into the tensor's shape."""
+        return self._from_blocks(self._read_blocks(access, addresses))
+
+    def _read_blocks(self, access: Access, addresses: Sequence[int]) -> list[bytes]:
+        """Read the blocks at these physical addresses."""
         nbytes = self.shards[0].nbytes
-        data = b"".join(access.read(self._storage, [Block(pa, nbytes) for pa in addresses]))
+        return access.read(self._storage, [Block(pa, nbytes) for pa in addresses])
+
+    def _from_blocks(self, blocks: Sequence[bytes]) -> Array:
+        """Join the blocks of all shards into the tensor's shape."""
+        data = b"".join(blocks)
         return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
