@@ -272,6 +272,7 @@ class Metal:
             nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
         places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
+        self._chip.wait_for_own_fabrics()
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)
@@ -285,6 +286,7 @@ class Metal:
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
         """
+        self._chip.wait_for_own_fabrics({spec.core for spec in program.kernels})
         routers = {core for fabric in self._chip.fabrics for core in fabric.cores}
         for spec in program.kernels:
             if spec.core in routers:

@@ -7,13 +7,23 @@ the answer; the router's slots then contain all packets of the worker. Source: p
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, no_upstream
-from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, Direction, NocCommand, Route, Target, pack
+from sipsim.chips.tensix.fabric.packet import (
+    ATOMIC_BYTES,
+    Direction,
+    NocCommand,
+    Route,
+    Target,
+    increment_of,
+    pack,
+    unicast,
+)
+from sipsim.chips.tensix.fabric.termination import Signal, TerminationInfo
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
@@ -26,7 +36,7 @@ OPEN, CLOSE = 1, 2
 WORKER_BYTES = 128
 """Bytes per connection, at the end of a worker's L1."""
 MOST_CONNECTIONS = 96
-"""The most connections per worker, over all fabrics. The semaphores of collective operations have lower addresses."""
+"""The most connections per worker at a time. The semaphores of collective operations have lower addresses."""
 
 
 class ConnectionWords:
@@ -34,7 +44,7 @@ class ConnectionWords:
 
     def __init__(self, end: int) -> None:
         self._end = end
-        self._counts: dict[Core, int] = {}
+        self._taken: dict[Core, set[int]] = {}
 
     @property
     def floor(self) -> int:
@@ -47,12 +57,17 @@ class ConnectionWords:
         Raises:
             KernelMisuse: if the worker has the maximum of connections.
         """
-        count = self._counts.get(worker, 0) + 1
-        if count > MOST_CONNECTIONS:
+        taken = self._taken.setdefault(worker, set())
+        number = next((each for each in range(1, MOST_CONNECTIONS + 1) if each not in taken), None)
+        if number is None:
             what = f"worker {worker} has {MOST_CONNECTIONS} connections, the maximum"
             raise KernelMisuse(f"{what}; connect once, and pass the endpoint to every kernel")
-        self._counts[worker] = count
-        return self._end - count * WORKER_BYTES
+        taken.add(number)
+        return self._end - number * WORKER_BYTES
+
+    def give_back(self, worker: Core, address: int) -> None:
+        """Free the words of a connection to a fabric that has ended."""
+        self._taken[worker].remove((self._end - address) // WORKER_BYTES)
 
 
 class WorkerConnection:
@@ -251,3 +266,16 @@ class FabricSender:
         if bool(nbytes) is not target.takes_payload:
             what = f"command {target.command.name} {target.wanted_payload}, but has {nbytes} B"
             raise KernelMisuse(f"worker {core}: {what}")
+
+
+def terminate_fabric(sender: FabricSender, infos: Sequence[TerminationInfo], signal: Signal, df: Dataflow) -> None:
+    """Send a termination signal to all routers of a fabric, in the order of ``infos``, from a kernel on its first chip,
+    and close the connection. ``sender``: an open connection in direction E.
+    """
+    for info in infos:
+        if info.distance:
+            sender.send(unicast(info.distance), increment_of(info.core, info.address, signal), 0, 0)
+    sender.close()
+    for info in infos:
+        if not info.distance:
+            df.noc_semaphore_inc(NocAddress(info.core, info.address), int(signal))
