@@ -35,7 +35,8 @@ class TileMemory:
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write, except its
     termination word at ``signal_at``. ``last_arrival``: first address of the last message that arrived over the link,
-    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric.
+    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric. ``refresh()`` sets the
+    statistics in ``reserved`` with :meth:`put` before a read, so that they take no time while nobody reads.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -43,8 +44,9 @@ class TileMemory:
         self.nbytes = nbytes
         self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
-        self.reserved = range(0)
+        self.reserved = self.statistics = range(0)
         self.signal_at = -1
+        self.refresh: Callable[[], None] | None = None
         self.last_arrival = -1
         self.last_origin: tuple[int, int, int, int] | None = None
         self.on_write: list[Callable[[], None]] = []
@@ -59,7 +61,13 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             self.check(address, nbytes)
+        if self.refresh is not None and self.statistics.start <= address < self.statistics.stop:
+            self.refresh()
         return self._bytes.read(address, nbytes)
+
+    def put(self, address: int, data: bytes) -> None:
+        """Set bytes without a notice to watches and waiting tasks."""
+        self._bytes.write(address, data)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
         """Write bytes, and notify the watches of the range and all waiting tasks.

@@ -2,7 +2,8 @@
 
 To connect, a worker writes 1 and its coordinates and semaphores into the connection's words. The router answers with a
 credit per free slot, and later sends a credit for each slot that is freed. To close, the worker writes 2 and waits for
-the answer; the router's slots then contain all packets of the worker. Source: pull request 14923 of tt-metal,
+the answer; the router's slots then contain all packets of the worker. In the first revision, the worker writes 0, and
+there is no answer: the word follows the packets. Source: pull request 14923 of tt-metal,
 ``edm_fabric_worker_adapters.hpp``.
 """
 
@@ -32,7 +33,7 @@ WORDS: Final = struct.Struct("<IHHII")
 """State, tile (x, y), address of the semaphore for credits, address of the semaphore for the end."""
 CONNECTION_BYTES: Final = 2 * WORDS.size
 """The connection's words, and the count of packets written so far, from which the next worker continues."""
-OPEN, CLOSE = 1, 2
+TEARDOWN, OPEN, CLOSE = 0, 1, 2
 WORKER_BYTES = 128
 """Bytes per connection, at the end of a worker's L1."""
 MOST_CONNECTIONS = 96
@@ -72,10 +73,14 @@ class ConnectionWords:
 
 class WorkerConnection:
     """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
-    at_ps)`` adds ``value`` to the word at ``address`` of worker ``core``.
+    at_ps)`` adds ``value`` to the word at ``address`` of worker ``core``. ``has_answer``: whether a worker that closes
+    writes ``CLOSE`` and gets an answer, or writes ``TEARDOWN``.
     """
 
-    def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
+    def __init__(
+        self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None], has_answer: bool = True
+    ) -> None:
+        self._close = CLOSE if has_answer else TEARDOWN
         self.name = name
         self.worker: Core | None = None
         self._channel = channel
@@ -97,14 +102,16 @@ class WorkerConnection:
             self.worker = worker
             channel.return_credits = partial(self._notify_in_order, worker, credits_at)
             channel.return_credits(channel.ring.slots - channel.written + channel.freed, 0)
-        elif state == CLOSE:
+        elif state == self._close:
             if self.worker != worker:
                 raise KernelMisuse(f"worker {worker} closes a connection to {self.name} that it has not opened")
             self.worker = None
             channel.return_credits = no_upstream
-            self._notify_in_order(worker, ended_at, 1, 0)
+            if state == CLOSE:
+                self._notify_in_order(worker, ended_at, 1, 0)
         else:
-            raise KernelMisuse(f"{self.name}: the connection's word is {state}; write {OPEN} to open, {CLOSE} to close")
+            what = f"write {OPEN} to open, {self._close} to close"
+            raise KernelMisuse(f"{self.name}: the connection's word is {state}; {what}")
 
     def _notify_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
         """Add to a worker's word in the order of the calls, so that no credit arrives after the end's notice."""
@@ -133,7 +140,8 @@ class FabricEndpoint(NamedTuple):
     """Worker's side of a connection to sender channel 0 of a router. ``router``: the router's tile. ``connection``:
     address of the connection's words on that tile. ``words``: first address of the connection in the worker's L1: 16
     bytes each for credits, end, and the packet count that the worker reads, then a header. ``way``: direction of the
-    router's link. ``most_hops``: longest route that packets may take, in hops; None if any.
+    router's link. ``most_hops``: longest route that packets may take, in hops; None if any. ``has_answer``: whether the
+    router answers when the connection is closed.
     """
 
     router: Core
@@ -145,6 +153,7 @@ class FabricEndpoint(NamedTuple):
     words: int
     way: Direction
     most_hops: int | None = None
+    has_answer: bool = True
 
 
 class FabricSender:
@@ -223,7 +232,7 @@ class FabricSender:
         self._sent += 1
 
     def close(self) -> None:
-        """Close the connection, and wait for the router's answer.
+        """Close the connection, and wait for the router's answer, if any, and until all writes have arrived.
 
         Raises:
             KernelMisuse: if the connection is not open.
@@ -234,8 +243,12 @@ class FabricSender:
         endpoint, df = self._endpoint, self._df
         df.write_word(self._read, self._first + self._sent)
         df.noc_async_write(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
-        self._announce(CLOSE)
-        df.noc_semaphore_wait(self._ended, 1)
+        if endpoint.has_answer:
+            self._announce(CLOSE)
+            df.noc_semaphore_wait(self._ended, 1)
+        else:
+            df.store(self._header, TEARDOWN.to_bytes(ATOMIC_BYTES, "little"))
+            df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), ATOMIC_BYTES)
         df.noc_async_write_barrier()
 
     def _announce(self, state: int) -> None:

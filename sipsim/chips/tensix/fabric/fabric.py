@@ -9,7 +9,7 @@ from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords,
 from sipsim.chips.tensix.fabric.layout import Idle, RouterLayout, layout
 from sipsim.chips.tensix.fabric.mux import Mux, mux_rings, run_mux
 from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction, next_hop
-from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, handshake_of
+from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, Statistics, handshake_of
 from sipsim.chips.tensix.fabric.termination import SIGNALS, LostPacket, Signal, Termination, TerminationInfo
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
@@ -148,6 +148,11 @@ class Places:
             raise KernelMisuse(f"the fabric needs {link + 1} parallel links or more, but {what}; reduce num_links")
         return int(channels[link])
 
+    def most_links(self, plan: Any) -> int:
+        """Return the largest number of parallel links that all neighbours have, at least 1."""
+        pairs = [(rank, far) for rank in self.chips for far in self.neighbours(rank).values()]
+        return max(min(len(plan.links_to(*pair)) for pair in pairs), 1)
+
     def first_link(self, plan: Any, num_links: int) -> int:
         """Return the lowest system-wide number of the fabric's links. No other open fabric has the same number."""
         return min(
@@ -241,7 +246,8 @@ class Fabric:
         is_short = self._revision.has_short_headers
         most_hops = self.size - 1 if NO_WHOLE_TURNS & {*self._spare_slots} else None
         places, way = (router.core, self._layout.connection, ring), router.way
-        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, way, most_hops)
+        sizes, has_answer = (shape.header_bytes, shape.payload_bytes), not self._revision.is_first
+        return FabricEndpoint(*places, *sizes, is_short, words, way, most_hops, has_answer)
 
     def create_mux(
         self,
@@ -302,6 +308,14 @@ class Fabric:
                     core = cores[self._places.channel(plan, rank, way, link)]
                     infos.append(TerminationInfo(distance, core, self._layout.termination))
         return infos
+
+    def statistics(self, direction: str | Direction, link: Natural = 0) -> Statistics:
+        """Return the statistics of a link's router now; two reads give the throughput between them.
+
+        Raises:
+            KernelMisuse: for a direction without a neighbour, or a link that does not exist.
+        """
+        return self._router(direction, link).statistics
 
     def terminate(self, signal: str = "graceful") -> list[LostPacket]:
         """Signal all routers of this chip and :meth:`wait_until_terminated`; each chip of the fabric does this.
@@ -455,7 +469,7 @@ class Fabric:
         is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
         needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
         costs = CostsPs.of(revision.costs or fabric.costs)
-        return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs)
+        return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs, revision.is_first)
 
     def _make_router(self, way: Direction, link: int, near: Neighbours) -> Router:
         chip, far = self._chip, self._layout_at(near[way], OPPOSITE[way])

@@ -122,7 +122,11 @@ class Mux:
 
     def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
         channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
-        connection, memory, at = WorkerConnection(name, channel, self._notify), self._memory, ring.base - CONTROL_BYTES
+        connection, memory, at = (
+            WorkerConnection(name, channel, self._notify, self._onward.has_answer),
+            self._memory,
+            ring.base - CONTROL_BYTES,
+        )
         memory.clear(at, CONNECTION_BYTES)
         memory.watch(at, lambda _writer: connection.words_written(memory.read(at, 16)))
         self._connections.append(connection)

@@ -6,8 +6,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from sipsim.chips.tensix.eth_dataflow import SYNC
 from sipsim.chips.tensix.ethernet import Transmitter
-from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel, SenderChannel, SlotCredits
+from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel, Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, WorkerConnection
 from sipsim.chips.tensix.fabric.layout import HANDSHAKE_BYTES, RouterLayout, words
 from sipsim.chips.tensix.fabric.packet import (
@@ -24,6 +25,7 @@ from sipsim.chips.tensix.fabric.packet import (
 )
 from sipsim.chips.tensix.fabric.polling_loop import PollingLoop
 from sipsim.chips.tensix.fabric.termination import NOTICE, LostPacket, Notice, Origin, Signal, Termination
+from sipsim.chips.tensix.memory import FAR_END
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import FabricParams, RouterCosts
 from sipsim.chips.tensix.tiles import Tiles
@@ -61,6 +63,8 @@ CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a reserved byte, slots completed per sender channel, slots acknowledged per sender channel."""
 NOT_YOURS: Final = "kernels may write only into slots and the words of connections"
 NOWHERE: Final = Origin(0, 0, 0, 0)
+STATISTICS: Final = struct.Struct("<IIQQ")
+"""Statistics region: packets committed locally, packets forwarded, their payload in bytes, time of this read in ps."""
 HANDSHAKE_PREFIX: Final = b"fabric "
 """The first bytes of a handshake."""
 
@@ -80,6 +84,7 @@ class FabricProtocol(NamedTuple):
 
     ``is_acked``: whether receivers send first-level acknowledgements. ``needs_bubble``: whether a worker's packet needs
     two free slots at the far end. ``params``: the chip's fabric parameters; ``costs``: the costs of this fabric.
+    ``is_first``: as :attr:`~sipsim.chips.tensix.params.RevisionParams.is_first`.
     """
 
     handshake: bytes
@@ -87,6 +92,7 @@ class FabricProtocol(NamedTuple):
     needs_bubble: bool
     params: FabricParams
     costs: CostsPs
+    is_first: bool = False
 
 
 class Flush(NamedTuple):
@@ -96,6 +102,22 @@ class Flush(NamedTuple):
     handled: PacketInFlight
     behind: tuple[PacketInFlight, ...]
     at_ps: Ps
+
+
+class Statistics(NamedTuple):
+    """Counts of a router since its start: packets that it ``committed`` on its chip and ``forwarded``, a multicast both
+    ways, and their payload in bytes, at ``time_ps``.
+    """
+
+    committed: int
+    forwarded: int
+    nbytes: int
+    time_ps: Ps
+
+    def gbps_since(self, earlier: "Statistics") -> float:
+        """Return the live throughput since an earlier read in Gb/s, 0 if no time has passed."""
+        elapsed_ps = self.time_ps - earlier.time_ps
+        return 8000 * (self.nbytes - earlier.nbytes) / elapsed_ps if elapsed_ps else 0.0
 
 
 class Router:
@@ -140,11 +162,14 @@ class Router:
         self.far_words: int | None = None
         self.lost: list[tuple[Origin, bytes, bool, str]] = []
         self._words_sent = self._words_received = 0
+        self._told = [0] * MOST_SENDERS, [0] * MOST_SENDERS
         self._has_next_handshake = False
+        self._committed = self._forwarded = self._handled_bytes = 0
         self._last_ps: Ps = 0
         self.senders = [self._sender(number, protocol) for number in range(len(layout.shape.senders))]
         self.receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, layout.receiver(vc)) for vc in range(len(fars))]
-        self.connection = WorkerConnection(f"{name} sender 0", self.senders[0], self._to_worker)
+        has_answer = not protocol.is_first
+        self.connection = WorkerConnection(f"{name} sender 0", self.senders[0], self._to_worker, has_answer)
         self._protocol = protocol
         self._is_acked = protocol.is_acked
         self._costs = protocol.costs
@@ -174,6 +199,9 @@ class Router:
         memory.clear(layout.connection, CONNECTION_BYTES)
         memory.clear(layout.termination, NOTICE.size)
         memory.reserved, memory.signal_at = range(layout.base, layout.end), layout.termination
+        at = layout.statistics
+        memory.statistics = range(at, at + STATISTICS.size)
+        memory.refresh = lambda: memory.put(at, STATISTICS.pack(*self.statistics))
         notes: dict[int, Callable[[str], None]] = {
             layout.handshake: self._handshake_arrived,
             layout.credits: self._credits,
@@ -184,6 +212,10 @@ class Router:
         for receiver in self.receivers:
             notes |= dict.fromkeys(receiver.ring.addresses(), partial(self._packet_arrived, receiver))
         notes |= {each: partial(self._written_by_worker, each) for each in self.senders[0].ring.addresses()}
+        if self._protocol.is_first:
+            for sender in self.senders:
+                words_at = [_sync_of(each, sender.ring) for each in sender.ring.addresses()]
+                notes |= {each: partial(self._sync_arrived, sender, each) for each in words_at}
         for address, note in notes.items():
             memory.watch(address, note)
         self._watched = list(notes)
@@ -266,6 +298,14 @@ class Router:
             raise KernelMisuse(f"{self.name}: the bytes written into the words for credits are no credits; {NOT_YOURS}")
         self.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
 
+    def _sync_arrived(self, channel: SenderChannel, address: int, writer: str) -> None:
+        """Take the sync word of a slot: the first-level acknowledgement of its packet, or the second-level one."""
+        if writer is FAR_END:
+            self._words_received += 1
+            _, ack, number, _ = SYNC.unpack(self._memory.read(address, SYNC.size))
+            counts = _at(number, 1)
+            self.credits_arrived(0, *((NONE, counts) if ack else (counts, NONE)))
+
     def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
         """Count the far end's credits: slots completed and acknowledged, each by sender channel."""
         for channel, n_completed, n_acked in zip(self.senders, completed, acked, strict=False):
@@ -288,6 +328,11 @@ class Router:
         channel, worker = self.senders[0], self.connection.worker
         assert worker is not None
         self.packet_written(channel, Origin(self.rank, *worker, channel.written))
+
+    @property
+    def statistics(self) -> Statistics:
+        """The statistics now, as a read of the region from ``layout.statistics`` on gives them (:data:`STATISTICS`)."""
+        return Statistics(self._committed, self._forwarded, self._handled_bytes, self._engine.now_ps)
 
     # --- termination --------------------------------------------------------------------------------------------------
 
@@ -342,7 +387,7 @@ class Router:
         memory = self._memory
         for address in self._watched:
             memory.unwatch(address)
-        memory.reserved, memory.signal_at = range(0), -1
+        memory.reserved, memory.signal_at, memory.refresh = range(0), -1, None
         if not self._has_next_handshake:
             memory.clear(self.layout.handshake, HANDSHAKE_BYTES)
 
@@ -459,17 +504,36 @@ class Router:
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
-        data = set_sender(header, channel.number) + payload + bytes(shape.suffix_bytes)
+        data = set_sender(header, channel.number) + payload
+        if self._protocol.is_first:
+            data += SYNC.pack(len(data), 0, channel.number, 0)
         to = channel.far.ring.address(channel.far.used)
         self._last_ps = max(self._last_ps, at_ps)
         self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes, channel.origins.popleft())
 
     def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
         """Report to the far end's senders the slots completed and acknowledged, by sender channel."""
+        if self._protocol.is_first:
+            for is_ack, counts in enumerate((completed, acked)):
+                for number, count in enumerate(counts):
+                    for _ in range(count):
+                        self._send_sync(number, bool(is_ack), at_ps)
+            return
         data = CREDITS.pack(vc, 0, *completed, *acked)
         self._words_sent += 1
         self._last_ps = max(self._last_ps, at_ps)
         self._transmitter.send_between(at_ps, self.layout.credits, data)
+
+    def _send_sync(self, number: int, is_ack: bool, at_ps: Ps) -> None:
+        """Send the sync word of a slot back to the slot of sender channel ``number``, behind all earlier commands."""
+        told = self._told[is_ack]
+        ring = self.layout.sender(number)
+        address = _sync_of(ring.address(told[number]), ring)
+        told[number] += 1
+        self._words_sent += 1
+        self._last_ps = max(self._last_ps, at_ps)
+        data = SYNC.pack(is_ack, is_ack, number, 0)
+        self._transmitter.send_at(at_ps, address, data, self._protocol.params.copy_bytes)
 
     def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
         """Return the router's work for packet ``number`` of a receiver."""
@@ -499,6 +563,9 @@ class Router:
         address, further_ps = channel.ring.address(channel.handled), self._costs.further
         payload = self._memory.read(address + len(hop.header), nbytes_of(hop.header))
         commands = 0
+        self._committed += hop.is_local
+        self._forwarded += bool(hop.ways)
+        self._handled_bytes += len(payload)
         for way in hop.ways:
             slots, (other, into) = channel.downstream[way], self._onward[channel.vc, way]
             to = slots.ring.address(slots.used)
@@ -523,6 +590,11 @@ class Router:
             self._increment(target, at_ps)
             return at_ps
         if target.command is NocCommand.WRITE:
+            if self._protocol.is_first:
+                self._write(
+                    target.core, target.address, payload, at_ps, handled, partial(self._flushed, handled, at_ps)
+                )
+                return None
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
         if target.command is NocCommand.SCATTER:
@@ -626,6 +698,11 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
     for vc, receiver in enumerate(receivers):
         channels += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
     return channels
+
+
+def _sync_of(slot: int, ring: Ring) -> int:
+    """Return the address of a slot's sync word."""
+    return slot + ring.slot_bytes - SYNC.size
 
 
 def _at(sender: int, count: int) -> Sequence[int]:
