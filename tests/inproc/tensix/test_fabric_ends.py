@@ -133,6 +133,25 @@ def test_operations_give_their_links_back(tmp_path: Path, turns: int) -> None:
         assert not any(memory.reserved for _, memory in member.chip.tiles.in_use())
 
 
+SMALLER = """
+import numpy as np
+
+def worker(rank, world_size, tt):
+    array = np.full((192, 32), rank + 1, np.int32)
+    for size in (3, 2):
+        if rank < size:
+            fabric = tt.open_fabric("line", chips=list(range(size)))
+            found = tt.to_numpy(tt.all_reduce(tt.tensor(array), fabric=fabric))
+            assert (found == size * (size + 1) // 2).all()
+            fabric.terminate()
+"""
+
+
+def test_later_fabrics_of_fewer_chips_have_calls_of_their_own(tmp_path: Path) -> None:
+    done = run("--chip", "wormhole", "--sips", 4, "--topology", "tt_line", script_file(tmp_path, SMALLER))
+    assert done.document["status"] == "ok", done.document["error"]
+
+
 UNSIGNALLED = """
 def worker(rank, world_size, tt):
     fabric = tt.open_fabric()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -279,8 +280,10 @@ class Collectives:
         given = *(f"{option}={value}" for option, value in options.items()), slices
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
+        # Fabrics that are open one after the other may have the same number, but not the same chips.
+        group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
         is_of_all = fabric.size == self._chip.plan.system.n_sips
-        self._chip.call_log.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
+        self._chip.call_log.note(text, WORLD if is_of_all else group, tuple(fabric.chips), self._tasks)
         return result
 
     @property
