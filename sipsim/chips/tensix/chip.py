@@ -14,11 +14,12 @@ from sipsim.chips.tensix.ccl.tensors import CallLog
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
+from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter
 from sipsim.chips.tensix.fabric.channels import SenderChannel
 from sipsim.chips.tensix.fabric.connection import ConnectionWords
 from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.router import Router, blocked, unsettled
+from sipsim.chips.tensix.fabric.termination import LostPacket, loss_lines
 from sipsim.chips.tensix.host import Metal
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import FAR_END, TileMemory
@@ -74,6 +75,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
+        self.lost: list[LostPacket] = []
         self.call_log = CallLog()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
@@ -88,6 +90,14 @@ class TensixChip(Chip):
         """Block the host program until all kernels except servers have ended."""
         while not self.launches.is_idle:
             self.host.wait(KERNELS)
+
+    def wait_for_own_fabrics(self, cores: Collection[Core] | None = None) -> None:
+        """Block the host program until fabrics that operations have opened for themselves have ended: all of them, or
+        those with a router on one of ``cores``.
+        """
+        for fabric in [each for each in self.fabrics if each.ends_by_itself]:
+            if cores is None or not set(cores).isdisjoint(fabric.cores):
+                fabric.wait()
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
@@ -149,13 +159,14 @@ class TensixChip(Chip):
             sender = links[channel].src if channel < len(links) else None
             raise InvariantViolation(f"a packet that arrived on channel {channel} is {error}", rank=sender) from None
         eth_channel = self.plan.arrivals[self.session.rank].get(channel)
-        if eth_channel is None or type(packet) is not EthWrite:
+        if eth_channel is None or not isinstance(packet, EthWrite):
             what = f"a {type(packet).__name__} arrived on channel {channel}"
             raise InvariantViolation(f"{what}; this chip takes only EthWrite, and only on its links")
         core = self.plan.floor_plan.ethernet[eth_channel]
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
         memory.last_arrival = packet.address
+        memory.last_origin = packet.origin if isinstance(packet, FabricWrite) else None
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
@@ -197,6 +208,7 @@ class TensixChip(Chip):
             *(f"{task.name} has not ended: {task.waits_for}" for task in movers),
             *unsettled(self._routers(), self._muxed()),
             *chain.from_iterable(fabric.not_closed() for fabric in self.fabrics),
+            *loss_lines(self.lost),
         )
         return ChipResults(
             memories.hexdigest(),

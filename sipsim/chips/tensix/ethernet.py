@@ -9,7 +9,7 @@ from sipsim.chips.tensix.tiles import Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue, TransmitTimes
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
-from sipsim.fabric.links.frames import Address, Data, Packet, packet_kind
+from sipsim.fabric.links.frames import Address, Data, Packet, Small, packet_kind
 from sipsim.fabric.links.outages import Losses, OutageUse
 from sipsim.records.report import LinkUse
 
@@ -20,6 +20,15 @@ class EthWrite(Packet, tag=20):
 
     address: Address
     data: Data
+
+
+@packet_kind
+class FabricWrite(EthWrite, tag=21):
+    """Message of a router: a packet of the fabric. ``origin``: rank, tile and number of the packet at its first router,
+    for reports; no bytes of the link.
+    """
+
+    origin: tuple[Small, Small, Small, Address]
 
 
 Ps = int
@@ -81,10 +90,17 @@ class Transmitter:
         """Return the time, at least ``now_ps``, at which every command of the queue has started."""
         return self._queue.all_started_ps(now_ps)
 
-    def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
+    def send_at(
+        self,
+        time_ps: Ps,
+        destination: int,
+        data: bytes,
+        stored_bytes: int,
+        origin: tuple[int, int, int, int] | None = None,
+    ) -> Ps:
         """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Each link may
         have only one caller of this method. ``stored_bytes``: the most bytes of the message that each subsystem stores
-        before forwarding.
+        before forwarding. ``origin``: of a packet of the fabric.
 
         Returns:
             The time at which the last byte has left.
@@ -92,7 +108,8 @@ class Transmitter:
         self._count(len(data))
         times = self._queue.submit(max(time_ps, self._queue.free_at_ps(time_ps)), len(data))
         assert times is not None, "the queue is free then"
-        self._deliver(0, EthWrite(destination, data), times, stored_bytes)
+        message = EthWrite(destination, data) if origin is None else FabricWrite(destination, data, origin)
+        self._deliver(0, message, times, stored_bytes)
         return times.tail_left_ps
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:

@@ -248,7 +248,7 @@ class Metal:
         self,
         topology: str = "line",
         chips: Sequence[int] | None = None,
-        num_links: Count = 1,
+        num_links: Count | None = None,
         revision: str | None = None,
         payload_bytes: Within | None = None,
         columns: Natural = 0,
@@ -256,7 +256,8 @@ class Metal:
     ) -> Fabric:
         """Open a fabric: start routers on the Ethernet cores of links between neighbours. Every chip of the fabric must
         do this. ``topology``: ``line``, ``ring``, ``mesh`` (of ``columns``), or ``neighbor``, a line whose routers do
-        not forward. ``chips``: ranks in order. ``num_links``: parallel links. ``revision``: protocol revision, by
+        not forward. ``chips``: ranks in order. ``num_links``: parallel links, by default 1, or in revision 2024-11 as
+        many as all neighbours have. ``revision``: protocol revision, by
         default the newest. ``payload_bytes``: largest payload. ``spare_slots``: roles of routers near a dateline
         (``dateline``, ``upstream``, ``adjacent``) whose idle channels give their slots to others. With ``upstream`` or
         ``adjacent``, no packet may make a whole turn of the ring.
@@ -272,6 +273,9 @@ class Metal:
             nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
         places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
+        self._chip.wait_for_own_fabrics()
+        if num_links is None:
+            num_links = places.most_links(self._plan) if params.revisions[revision].is_first else 1
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)
@@ -285,6 +289,7 @@ class Metal:
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
         """
+        self._chip.wait_for_own_fabrics({spec.core for spec in program.kernels})
         routers = {core for fabric in self._chip.fabrics for core in fabric.cores}
         for spec in program.kernels:
             if spec.core in routers:

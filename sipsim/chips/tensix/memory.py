@@ -10,6 +10,7 @@ from sipsim.core.units import format_exact_time_ps
 
 PAGE_BYTES = 2**16
 NEVER_PS = 2**62
+SIGNAL_BYTES = 4
 Ps = int
 Note = Callable[[str], None]
 """Callback after a write; the argument is the writer's name."""
@@ -32,8 +33,10 @@ class Pin:
 class TileMemory:
     """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages.
 
-    ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
-    ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.
+    ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write, except its
+    termination word at ``signal_at``. ``last_arrival``: first address of the last message that arrived over the link,
+    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric. ``refresh()`` sets the
+    statistics in ``reserved`` with :meth:`put` before a read, so that they take no time while nobody reads.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -41,8 +44,11 @@ class TileMemory:
         self.nbytes = nbytes
         self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
-        self.reserved = range(0)
+        self.reserved = self.statistics = range(0)
+        self.signal_at = -1
+        self.refresh: Callable[[], None] | None = None
         self.last_arrival = -1
+        self.last_origin: tuple[int, int, int, int] | None = None
         self.on_write: list[Callable[[], None]] = []
         self._watched: list[int] = []
         self._notes: dict[int, Note] = {}
@@ -55,7 +61,13 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             self.check(address, nbytes)
+        if self.refresh is not None and self.statistics.start <= address < self.statistics.stop:
+            self.refresh()
         return self._bytes.read(address, nbytes)
+
+    def put(self, address: int, data: bytes) -> None:
+        """Set bytes without a notice to watches and waiting tasks."""
+        self._bytes.write(address, data)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
         """Write bytes, and notify the watches of the range and all waiting tasks.
@@ -119,8 +131,9 @@ class TileMemory:
             raise MemoryAccessError(f"{nbytes} B at 0x{address:x} are outside of {self.name} ({self.nbytes} B)")
 
     def is_reserved(self, address: int, nbytes: int) -> bool:
-        """Whether a range overlaps the addresses of a router."""
-        return address < self.reserved.stop and self.reserved.start < address + nbytes
+        """Whether a range overlaps the addresses of a router. The word for its termination signal is open to all."""
+        overlaps = address < self.reserved.stop and self.reserved.start < address + nbytes
+        return overlaps and not (address == self.signal_at and nbytes == SIGNAL_BYTES)
 
     def pages(self) -> list[tuple[int, bytes]]:
         """Return the number and the bytes of each page that is not all 0, in order, for digests."""

@@ -141,6 +141,14 @@ class RevisionParams(Section, frozen=True):
     spare_slots: tuple[Slots, ...] = ()
     costs: RouterCosts | None = None
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the protocol of pull request 14923: a sync word for each slot, acknowledgements in the one
+        transmit queue, local writes that block the router, 0 to tear a connection down, and links by default as many as
+        all neighbours have.
+        """
+        return self.flow_control is FlowControl.SYNC_WORD
+
     def choices(self, is_mesh: bool) -> tuple[Slots, ...]:
         """Return the slot counts to try for a fabric, in order of preference; the first that fits into L1 is used."""
         return self.mesh_slots if is_mesh and self.mesh_slots else self.slots

@@ -1,7 +1,7 @@
 """Programs of kernels, made by a host script, and the queue in which a chip launches programs one after another."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -121,6 +121,7 @@ class Launches:
         self._jitter = jitter
         self._queue: deque[_Launch] = deque()
         self._running: dict[Place, Task] = {}
+        self._awaited: list[tuple[Sequence[Task], Callable[[], None]]] = []
 
     @property
     def is_idle(self) -> bool:
@@ -147,6 +148,17 @@ class Launches:
         self._start_next()
         return list(tasks.values())
 
+    def when_ended(self, tasks: Sequence[Task], call: Callable[[], None]) -> None:
+        """Call a function once, when all tasks have ended."""
+        self._awaited.append((tasks, call))
+        self._engine.at(self._engine.now_ps, self._call_awaiting)
+
+    def _call_awaiting(self) -> None:
+        ready = [each for each in self._awaited if all(task.ended for task in each[0])]
+        for each in ready:
+            self._awaited.remove(each)
+            each[1]()
+
     def _ended(self, place: Place) -> None:
         """Remove the ended kernel of a tile's processor. An event starts the next program, as the task still runs."""
         del self._running[place]
@@ -162,6 +174,7 @@ class Launches:
                 task.waits_for = None
                 late_ps = 0 if self._jitter is None else self._jitter.start_delay_ps(*place)
                 self._engine.at(self._engine.now_ps + late_ps, task.resume)
+        self._call_awaiting()
         if self.is_idle:
             self._on_idle()
 

@@ -12,7 +12,7 @@ from sipsim.chips.tensix.chip import TensixKind
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel, Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.layout import RouterLayout, Shape
 from sipsim.chips.tensix.fabric.packet import LONG_BYTES, Direction, Route, pack, write_to
-from sipsim.chips.tensix.fabric.router import CREDITS, CostsPs, FabricProtocol, Router, in_turn
+from sipsim.chips.tensix.fabric.router import CREDITS, NOWHERE, CostsPs, FabricProtocol, Router, in_turn
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import ChipParams, RouterCosts
@@ -46,7 +46,7 @@ class Notes:
     def all_started_ps(self, now_ps: int) -> int:
         return max(now_ps, self._free_ps)
 
-    def send_at(self, at_ps: int, _address: int, data: bytes, _stored_bytes: int) -> None:
+    def send_at(self, at_ps: int, _address: int, data: bytes, _stored_bytes: int, _origin: object = None) -> None:
         self._free_ps = at_ps + WIRE
         self.told.append(("packet", data[4], at_ps))
 
@@ -105,6 +105,7 @@ def made(
 def come(router: Router) -> None:
     """A packet has come over the link; it lies in its slot."""
     router.receivers[0].arrived += 1
+    router.receivers[0].origins.append(NOWHERE)
     router.wake()
 
 

@@ -1,8 +1,10 @@
 """Collective operations of a host script, with names as in ``ttnn``: the choice of workers, pages and fabric."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -69,8 +71,7 @@ class Collectives:
         self._base = l1_base
         self._open_fabric = open_fabric
         self._store = Store(chip.plan.floor_plan, self._params, l1_base)
-        self._fabrics: dict[tuple[str, int], Fabric] = {}
-        self._endpoints: dict[tuple[int, int, Direction], FabricEndpoint] = {}
+        self._endpoints: dict[tuple[Fabric, int, Direction], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
 
@@ -120,11 +121,11 @@ class Collectives:
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor.
         """
-        fabric = fabric or self._fabric(topology, num_links)
-        output = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
-        return self._note(
-            "all_gather", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-        )
+        with self._open(fabric, topology, num_links) as fabric:
+            output = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+            return self._note(
+                "all_gather", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+            )
 
     def reduce_scatter(
         self,
@@ -143,10 +144,10 @@ class Collectives:
         a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: packets of one
         slice that a ring worker forwards before the next slice, 0 for all. For other arguments see :meth:`all_gather`.
         """
-        fabric = fabric or self._fabric(topology, num_links)
-        output = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
-        options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
-        return self._note("reduce_scatter", tensor, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
+        with self._open(fabric, topology, num_links) as fabric:
+            output = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+            options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
+            return self._note("reduce_scatter", tensor, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
 
     def all_reduce(
         self,
@@ -160,12 +161,12 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
-        fabric = fabric or self._fabric(topology, num_links)
-        scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
-        output = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
-        return self._note(
-            "all_reduce", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-        )
+        with self._open(fabric, topology, num_links) as fabric:
+            scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+            output = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+            return self._note(
+                "all_reduce", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+            )
 
     def all_to_all(
         self,
@@ -181,22 +182,22 @@ class Collectives:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
         far destinations in turn. For other arguments see :meth:`all_gather`.
         """
-        fabric = fabric or self._fabric(topology, num_links)
-        workers = _workers(num_workers_per_link)
-        call = self._call_plan(fabric, tensor, bidirectional)
-        position, size = call.place.position, call.place.size
-        along = self._dim(tensor, dim, size)
-        output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
+        with self._open(fabric, topology, num_links) as fabric:
+            workers = _workers(num_workers_per_link)
+            call = self._call_plan(fabric, tensor, bidirectional)
+            position, size = call.place.position, call.place.size
+            along = self._dim(tensor, dim, size)
+            output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
 
-        @cache
-        def cut(source: int, to: int) -> list[PageGroup]:
-            pages = tensor.pages
-            parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
-            return pieces(parts, call.packet_bytes)
+            @cache
+            def cut(source: int, to: int) -> list[PageGroup]:
+                pages = tensor.pages
+                parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
+                return pieces(parts, call.packet_bytes)
 
-        all_to_all(call, lambda to: cut(position, to), lambda source: cut(source, position))
-        self._run(call, tensor, cut(position, position), workers or 1, fabric)
-        return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
+            all_to_all(call, lambda to: cut(position, to), lambda source: cut(source, position))
+            self._run(call, tensor, cut(position, position), workers or 1, fabric)
+            return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -251,17 +252,23 @@ class Collectives:
         self._run(call, tensor, (), 1, fabric)
         return output
 
-    def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """Return the fabric of all chips with this topology, which the first call opens.
+    @contextmanager
+    def _open(self, fabric: Fabric | None, topology: str, num_links: int | None) -> Iterator[Fabric]:
+        """Yield the given fabric of a call, or else open a fabric of all chips, which ends when the call has ended.
 
         Raises:
             KernelMisuse: if the topology is neither a line nor a ring.
         """
+        self._tasks = []
+        if fabric is not None:
+            yield fabric
+            return
         one_of("topology", topology, TOPOLOGIES)
-        key = topology, num_links or 1
-        if key not in self._fabrics:
-            self._fabrics[key] = self._open_fabric(topology, None, key[1], payload_bytes=self._ccl.packet_bytes)
-        return self._fabrics[key]
+        own = self._open_fabric(topology, None, num_links or 1, payload_bytes=self._ccl.packet_bytes)
+        try:
+            yield own
+        finally:
+            own.end_after(self._tasks)
 
     def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
         """Log a call with the arguments that must be equal on all chips of the fabric, and return ``result``.
@@ -273,9 +280,10 @@ class Collectives:
         given = *(f"{option}={value}" for option, value in options.items()), slices
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
+        # Fabrics that are open one after the other may have the same number, but not the same chips.
+        group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
         is_of_all = fabric.size == self._chip.plan.system.n_sips
-        self._chip.call_log.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
-        self._tasks = []
+        self._chip.call_log.note(text, WORLD if is_of_all else group, tuple(fabric.chips), self._tasks)
         return result
 
     @property
@@ -432,7 +440,8 @@ class Collectives:
     def _endpoint(self, worker: Worker, fabric: Fabric) -> FabricEndpoint | None:
         if worker.side not in fabric.ways():
             return None
-        key = id(fabric), worker.link, worker.side
+        self._endpoints = {key: each for key, each in self._endpoints.items() if not key[0].has_ended}
+        key = fabric, worker.link, worker.side
         endpoint = self._endpoints.get(key)
         if endpoint is None:
             endpoint = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sipsim.chips.tensix.fabric.packet import Direction
+from sipsim.chips.tensix.fabric.termination import Origin
 
 Ps = int
 
@@ -57,10 +58,22 @@ class SenderChannel:
     a send requires: 1, or 2 for injection with a bubble. ``return_credits(count, at_ps)`` notifies the upstream.
 
     ``written``: packets that the upstream has written; ``freed``: slots whose credits the upstream has received.
-    ``credits``: slots that the far end has freed and no visit has handled.
+    ``credits``: slots that the far end has freed and no visit has handled. ``origins``: of the packets to send.
     """
 
-    __slots__ = ("credits", "far", "freed", "name", "needed", "number", "return_credits", "ring", "sent", "written")
+    __slots__ = (
+        "credits",
+        "far",
+        "freed",
+        "name",
+        "needed",
+        "number",
+        "origins",
+        "return_credits",
+        "ring",
+        "sent",
+        "written",
+    )
 
     def __init__(self, name: str, number: int, ring: Ring, far: SlotCredits, needed: int) -> None:
         self.name = name
@@ -69,6 +82,7 @@ class SenderChannel:
         self.far = far
         self.needed = needed
         self.written = self.sent = self.freed = self.credits = 0
+        self.origins: deque[Origin] = deque()
         self.return_credits: Callable[[int, Ps], None] = no_upstream
 
     @property
@@ -82,9 +96,10 @@ class ReceiverChannel:
 
     ``arrived``, ``acked``, ``handled``, ``completed``: numbers of packets that have arrived, were acknowledged, were
     written and forwarded, and have a slot reported free. ``open``: handled but not completed packets, in order.
+    ``origins``: of the packets to handle.
     """
 
-    __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
+    __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "origins", "ring", "vc")
 
     def __init__(self, name: str, vc: int, ring: Ring) -> None:
         self.name = name
@@ -93,6 +108,7 @@ class ReceiverChannel:
         self.downstream: dict[Direction, SlotCredits] = {}
         self.arrived = self.acked = self.handled = self.completed = 0
         self.open: deque[PacketInFlight] = deque()
+        self.origins: deque[Origin] = deque()
 
     @property
     def completes_ps(self) -> Ps | None:
@@ -105,10 +121,11 @@ class PacketInFlight:
     ``writes``: number of NoC writes that have not arrived. ``left_ps``: time of the latest acknowledged write.
     """
 
-    __slots__ = ("left_ps", "receiver", "sender", "writes")
+    __slots__ = ("left_ps", "origin", "receiver", "sender", "writes")
 
-    def __init__(self, receiver: ReceiverChannel, sender: int) -> None:
+    def __init__(self, receiver: ReceiverChannel, sender: int, origin: Origin) -> None:
         self.receiver = receiver
+        self.origin = origin
         self.sender = sender
         self.writes = 0
         self.left_ps: Ps = 0

@@ -2,18 +2,29 @@
 
 To connect, a worker writes 1 and its coordinates and semaphores into the connection's words. The router answers with a
 credit per free slot, and later sends a credit for each slot that is freed. To close, the worker writes 2 and waits for
-the answer; the router's slots then contain all packets of the worker. Source: pull request 14923 of tt-metal,
+the answer; the router's slots then contain all packets of the worker. In the first revision, the worker writes 0, and
+there is no answer: the word follows the packets. Source: pull request 14923 of tt-metal,
 ``edm_fabric_worker_adapters.hpp``.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, no_upstream
-from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, Direction, NocCommand, Route, Target, pack
+from sipsim.chips.tensix.fabric.packet import (
+    ATOMIC_BYTES,
+    Direction,
+    NocCommand,
+    Route,
+    Target,
+    increment_of,
+    pack,
+    unicast,
+)
+from sipsim.chips.tensix.fabric.termination import Signal, TerminationInfo
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
@@ -22,11 +33,11 @@ WORDS: Final = struct.Struct("<IHHII")
 """State, tile (x, y), address of the semaphore for credits, address of the semaphore for the end."""
 CONNECTION_BYTES: Final = 2 * WORDS.size
 """The connection's words, and the count of packets written so far, from which the next worker continues."""
-OPEN, CLOSE = 1, 2
+TEARDOWN, OPEN, CLOSE = 0, 1, 2
 WORKER_BYTES = 128
 """Bytes per connection, at the end of a worker's L1."""
 MOST_CONNECTIONS = 96
-"""The most connections per worker, over all fabrics. The semaphores of collective operations have lower addresses."""
+"""The most connections per worker at a time. The semaphores of collective operations have lower addresses."""
 
 
 class ConnectionWords:
@@ -34,7 +45,7 @@ class ConnectionWords:
 
     def __init__(self, end: int) -> None:
         self._end = end
-        self._counts: dict[Core, int] = {}
+        self._taken: dict[Core, set[int]] = {}
 
     @property
     def floor(self) -> int:
@@ -47,20 +58,29 @@ class ConnectionWords:
         Raises:
             KernelMisuse: if the worker has the maximum of connections.
         """
-        count = self._counts.get(worker, 0) + 1
-        if count > MOST_CONNECTIONS:
+        taken = self._taken.setdefault(worker, set())
+        number = next((each for each in range(1, MOST_CONNECTIONS + 1) if each not in taken), None)
+        if number is None:
             what = f"worker {worker} has {MOST_CONNECTIONS} connections, the maximum"
             raise KernelMisuse(f"{what}; connect once, and pass the endpoint to every kernel")
-        self._counts[worker] = count
-        return self._end - count * WORKER_BYTES
+        taken.add(number)
+        return self._end - number * WORKER_BYTES
+
+    def give_back(self, worker: Core, address: int) -> None:
+        """Free the words of a connection to a fabric that has ended."""
+        self._taken[worker].remove((self._end - address) // WORKER_BYTES)
 
 
 class WorkerConnection:
     """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
-    at_ps)`` adds ``value`` to the word at ``address`` of worker ``core``.
+    at_ps)`` adds ``value`` to the word at ``address`` of worker ``core``. ``has_answer``: whether a worker that closes
+    writes ``CLOSE`` and gets an answer, or writes ``TEARDOWN``.
     """
 
-    def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
+    def __init__(
+        self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None], has_answer: bool = True
+    ) -> None:
+        self._close = CLOSE if has_answer else TEARDOWN
         self.name = name
         self.worker: Core | None = None
         self._channel = channel
@@ -82,14 +102,16 @@ class WorkerConnection:
             self.worker = worker
             channel.return_credits = partial(self._notify_in_order, worker, credits_at)
             channel.return_credits(channel.ring.slots - channel.written + channel.freed, 0)
-        elif state == CLOSE:
+        elif state == self._close:
             if self.worker != worker:
                 raise KernelMisuse(f"worker {worker} closes a connection to {self.name} that it has not opened")
             self.worker = None
             channel.return_credits = no_upstream
-            self._notify_in_order(worker, ended_at, 1, 0)
+            if state == CLOSE:
+                self._notify_in_order(worker, ended_at, 1, 0)
         else:
-            raise KernelMisuse(f"{self.name}: the connection's word is {state}; write {OPEN} to open, {CLOSE} to close")
+            what = f"write {OPEN} to open, {self._close} to close"
+            raise KernelMisuse(f"{self.name}: the connection's word is {state}; {what}")
 
     def _notify_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
         """Add to a worker's word in the order of the calls, so that no credit arrives after the end's notice."""
@@ -118,7 +140,8 @@ class FabricEndpoint(NamedTuple):
     """Worker's side of a connection to sender channel 0 of a router. ``router``: the router's tile. ``connection``:
     address of the connection's words on that tile. ``words``: first address of the connection in the worker's L1: 16
     bytes each for credits, end, and the packet count that the worker reads, then a header. ``way``: direction of the
-    router's link. ``most_hops``: longest route that packets may take, in hops; None if any.
+    router's link. ``most_hops``: longest route that packets may take, in hops; None if any. ``has_answer``: whether the
+    router answers when the connection is closed.
     """
 
     router: Core
@@ -130,6 +153,7 @@ class FabricEndpoint(NamedTuple):
     words: int
     way: Direction
     most_hops: int | None = None
+    has_answer: bool = True
 
 
 class FabricSender:
@@ -208,7 +232,7 @@ class FabricSender:
         self._sent += 1
 
     def close(self) -> None:
-        """Close the connection, and wait for the router's answer.
+        """Close the connection, and wait for the router's answer, if any, and until all writes have arrived.
 
         Raises:
             KernelMisuse: if the connection is not open.
@@ -219,8 +243,12 @@ class FabricSender:
         endpoint, df = self._endpoint, self._df
         df.write_word(self._read, self._first + self._sent)
         df.noc_async_write(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
-        self._announce(CLOSE)
-        df.noc_semaphore_wait(self._ended, 1)
+        if endpoint.has_answer:
+            self._announce(CLOSE)
+            df.noc_semaphore_wait(self._ended, 1)
+        else:
+            df.store(self._header, TEARDOWN.to_bytes(ATOMIC_BYTES, "little"))
+            df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), ATOMIC_BYTES)
         df.noc_async_write_barrier()
 
     def _announce(self, state: int) -> None:
@@ -251,3 +279,16 @@ class FabricSender:
         if bool(nbytes) is not target.takes_payload:
             what = f"command {target.command.name} {target.wanted_payload}, but has {nbytes} B"
             raise KernelMisuse(f"worker {core}: {what}")
+
+
+def terminate_fabric(sender: FabricSender, infos: Sequence[TerminationInfo], signal: Signal, df: Dataflow) -> None:
+    """Send a termination signal to all routers of a fabric, in the order of ``infos``, from a kernel on its first chip,
+    and close the connection. ``sender``: an open connection in direction E.
+    """
+    for info in infos:
+        if info.distance:
+            sender.send(unicast(info.distance), increment_of(info.core, info.address, signal), 0, 0)
+    sender.close()
+    for info in infos:
+        if not info.distance:
+            df.noc_semaphore_inc(NocAddress(info.core, info.address), int(signal))

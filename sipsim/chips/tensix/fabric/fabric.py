@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, whole, worker_tile
+from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, one_of, whole, worker_tile
 from sipsim.chips.tensix.fabric.channels import SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.chips.tensix.fabric.layout import Idle, RouterLayout, layout
 from sipsim.chips.tensix.fabric.mux import Mux, mux_rings, run_mux
-from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction
-from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, handshake_of
+from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction, next_hop
+from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, Statistics, handshake_of
+from sipsim.chips.tensix.fabric.termination import SIGNALS, LostPacket, Signal, Termination, TerminationInfo
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
 from sipsim.chips.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.chips.tensix.tiles import KIB
 from sipsim.core.errors import KernelMisuse
+from sipsim.core.task import Task
 
 Neighbours = dict[Direction, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
@@ -88,6 +90,24 @@ class Places:
                 neighbours[way] = self.chips[at_row * self.columns + at_column]
         return neighbours
 
+    def path(self) -> list[int]:
+        """Return the ranks in an order in which each chip is a neighbour of the next one: row by row, to and fro."""
+        rows = [self.chips[first : first + self.columns] for first in range(0, self.size, self.columns)]
+        return [rank for number, row in enumerate(rows) for rank in (row[::-1] if number % 2 else row)]
+
+    def way_to(self, rank: int, far: int) -> Direction:
+        """Return the direction of the link from a chip to a neighbour."""
+        return next(way for way, each in self.neighbours(rank).items() if each == far)
+
+    def ranks_of(self, header: bytes, rank: int, way: Direction) -> tuple[int, ...]:
+        """Return the chips to which a header leads that has arrived at chip ``rank`` over the link ``way``."""
+        found, open_hops = list[int](), [(header, rank, way)]
+        for header, rank, way in open_hops:
+            hop, near = next_hop(header, way), self.neighbours(rank)
+            found += [rank] if hop.is_local else []
+            open_hops += [(hop.header, near[each], OPPOSITE[each]) for each in hop.ways if each in near]
+        return tuple(found)
+
     def is_dateline(self, rank: int, way: Direction) -> bool:
         """Whether packets change their virtual channel on a chip's link in direction ``way``."""
         index = self.position(rank)
@@ -128,8 +148,13 @@ class Places:
             raise KernelMisuse(f"the fabric needs {link + 1} parallel links or more, but {what}; reduce num_links")
         return int(channels[link])
 
+    def most_links(self, plan: Any) -> int:
+        """Return the largest number of parallel links that all neighbours have, at least 1."""
+        pairs = [(rank, far) for rank in self.chips for far in self.neighbours(rank).values()]
+        return max(min(len(plan.links_to(*pair)) for pair in pairs), 1)
+
     def first_link(self, plan: Any, num_links: int) -> int:
-        """Return the lowest system-wide number of the fabric's links. No other fabric has the same number."""
+        """Return the lowest system-wide number of the fabric's links. No other open fabric has the same number."""
         return min(
             int(plan.links[rank][self.channel(plan, rank, way, link)].number)
             for rank in self.chips
@@ -177,6 +202,7 @@ class Fabric:
         self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
         self._protocol = self._make_protocol()
         self._muxes: list[Mux] = []
+        self._ends_by_itself = False
         self._routers: dict[tuple[Direction, int], Router] = {}
         near = places.neighbours(self.rank)
         for way in near:
@@ -184,7 +210,10 @@ class Fabric:
                 self._routers[way, link] = self._make_router(way, link, near)
         for (_, link), router in self._routers.items():
             self._join(link, router)
+        self._connections: list[tuple[Core, int]] = []
+        self._termination = self._make_termination()
         for router in self.routers:
+            router.termination = self._termination
             router.send_handshake()
 
     @property
@@ -194,7 +223,7 @@ class Fabric:
 
     @property
     def number(self) -> int:
-        """The fabric's number: equal on all chips of the fabric, and unique in the system."""
+        """The fabric's number: equal on all chips of the fabric, and unique among the system's open fabrics."""
         return self._places.first_link(self._chip.plan, self.num_links)
 
     # --- for host scripts -----------------------------------------------------------------------------------------
@@ -217,7 +246,8 @@ class Fabric:
         is_short = self._revision.has_short_headers
         most_hops = self.size - 1 if NO_WHOLE_TURNS & {*self._spare_slots} else None
         places, way = (router.core, self._layout.connection, ring), router.way
-        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, way, most_hops)
+        sizes, has_answer = (shape.header_bytes, shape.payload_bytes), not self._revision.is_first
+        return FabricEndpoint(*places, *sizes, is_short, words, way, most_hops, has_answer)
 
     def create_mux(
         self,
@@ -260,6 +290,90 @@ class Fabric:
         channel = whole("channel of a mux", channel, 0, len(mux.channels) - 1)
         return mux.endpoint(channel, self._take_words(self._worker(worker)))
 
+    def generate_ordered_termination_info_farthest_to_nearest(self) -> list[TerminationInfo]:
+        """Return the place of each router's termination word, for a kernel on the first chip that terminates a line or
+        ring (:func:`~sipsim.chips.tensix.fabric.connection.terminate_fabric`). The farthest chip is first.
+
+        Raises:
+            KernelMisuse: for a topology on which a kernel cannot reach all routers, or on a later chip.
+        """
+        if self.topology not in ("line", "ring") or self.position:
+            what = f"position {self.position} of a {self.topology}"
+            raise KernelMisuse(f"{what}: only the first chip of a line or ring signals all routers; call terminate")
+        infos = list[TerminationInfo]()
+        plan, cores = self._chip.plan, self._chip.plan.floor_plan.ethernet
+        for distance, rank in reversed(list(enumerate(self.chips))):
+            for way in self._places.neighbours(rank):
+                for link in range(self.num_links):
+                    core = cores[self._places.channel(plan, rank, way, link)]
+                    infos.append(TerminationInfo(distance, core, self._layout.termination))
+        return infos
+
+    def statistics(self, direction: str | Direction, link: Natural = 0) -> Statistics:
+        """Return the statistics of a link's router now; two reads give the throughput between them.
+
+        Raises:
+            KernelMisuse: for a direction without a neighbour, or a link that does not exist.
+        """
+        return self._router(direction, link).statistics
+
+    def terminate(self, signal: str = "graceful") -> list[LostPacket]:
+        """Signal all routers of this chip and :meth:`wait_until_terminated`; each chip of the fabric does this.
+        ``graceful``: once all kernels of this chip except servers have ended; packets under way arrive. ``immediate``:
+        now; packets under way, and those that kernels still send, are lost.
+
+        Returns:
+            The packets that were lost on this chip.
+
+        Raises:
+            KernelMisuse: for an unknown signal, or if the fabric has ended.
+        """
+        value = SIGNALS[one_of("signal", signal, SIGNALS)]
+        self._check_open()
+        if value is Signal.GRACEFULLY_TERMINATE:
+            self._chip.wait_for_kernels()
+        self._signal(value)
+        return self.wait_until_terminated()
+
+    def wait_until_terminated(self) -> list[LostPacket]:
+        """Wait until all kernels of this chip except servers have ended, all routers have a termination signal, and
+        the fabric has ended; then the cores, their L1 and the links are free. Return as :meth:`terminate`.
+        """
+        self._chip.wait_for_kernels()
+        self._termination.allow()
+        self.wait()
+        return self.lost
+
+    @property
+    def lost(self) -> list[LostPacket]:
+        """The packets that were lost on this chip by an immediate termination."""
+        return [each for router in self.routers for each in router.lost_packets(self._lost_ranks)]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the fabric has ended on this chip."""
+        return self._termination.has_ended
+
+    def end_after(self, tasks: Sequence[Task]) -> None:
+        """Terminate the fabric gracefully when tasks have ended: all users of the fabric on this chip."""
+        self._ends_by_itself = True
+
+        def end() -> None:
+            self._signal(Signal.GRACEFULLY_TERMINATE)
+            self._termination.allow()
+
+        self._chip.launches.when_ended(tasks, end)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the fabric ends when an operation has ended."""
+        return self._ends_by_itself
+
+    def wait(self) -> None:
+        """Block the host script until the fabric has ended on this chip."""
+        while not self.has_ended:
+            self._chip.host.wait(self._termination)
+
     @property
     def routers(self) -> list[Router]:
         """The routers of this chip."""
@@ -292,13 +406,29 @@ class Fabric:
     def _take_words(self, worker: Core) -> int:
         """Allocate the words of one more connection of a worker, and exclude these words from the results."""
         words = self._words.take(worker)
+        self._connections.append((worker, words))
         self._chip.declared.exclude(worker, range(words, words + WORKER_BYTES))
         return words
 
     def _worker(self, core: Core | tuple[int, int]) -> Core:
         return worker_tile(Core(*core), self._chip.plan.floor_plan.workers)
 
+    def _check_open(self) -> None:
+        if self.has_ended:
+            raise KernelMisuse(f"this {self.topology} of SIP {self.rank} has ended; open another fabric")
+
+    def _signal(self, value: Signal) -> None:
+        for router in self.routers:
+            self._termination.signal(router, value)
+
+    def _lost_ranks(self, header: bytes, way: Direction, has_arrived: bool) -> tuple[int, ...]:
+        """Return the ranks of :meth:`Router.lost_packets`."""
+        if has_arrived:
+            return self._places.ranks_of(header, self.rank, way)
+        return self._places.ranks_of(header, self._places.neighbours(self.rank)[way], OPPOSITE[way])
+
     def _router(self, direction: Any, link: int) -> Router:
+        self._check_open()
         way = DIRECTIONS.get(direction) if isinstance(direction, str) else direction
         router = self._routers.get((way, link)) if isinstance(way, Direction) else None
         if router is None:
@@ -339,7 +469,7 @@ class Fabric:
         is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
         needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
         costs = CostsPs.of(revision.costs or fabric.costs)
-        return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs)
+        return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs, revision.is_first)
 
     def _make_router(self, way: Direction, link: int, near: Neighbours) -> Router:
         chip, far = self._chip, self._layout_at(near[way], OPPOSITE[way])
@@ -350,7 +480,28 @@ class Fabric:
         far_name = f"SIP {near[way]} eth{far_channel}"
         fars = [SlotCredits(f"{far_name} receiver {vc}", far.receiver(vc)) for vc in range(self._vcs)]
         layout, name = self._layout_at(self.rank, way), f"SIP {self.rank} eth{channel}"
-        return Router(name, way, layout, fars, self._protocol, transmitter, chip.tiles)
+        return Router(name, way, layout, fars, self._protocol, transmitter, chip.tiles, self.rank)
+
+    def _make_termination(self) -> Termination:
+        path = self._places.path()
+        index = path.index(self.rank)
+
+        def router_to(at: int) -> Router | None:
+            near = 0 <= at < len(path)
+            return self._routers[self._places.way_to(self.rank, path[at]), 0] if near else None
+
+        up, down = router_to(index + 1), router_to(index - 1)
+        return Termination(self.routers, up, down, self._muxes, self._chip.tiles.engine, self._end)
+
+    def _end(self) -> None:
+        """Give back what the fabric had of this chip, as all routers are released."""
+        for mux in self._muxes:
+            mux.release()
+        for worker, address in self._connections:
+            self._words.give_back(worker, address)
+        self._chip.fabrics.remove(self)
+        self._chip.lost += self.lost
+        self._chip.host.resume(self._termination)
 
     def _check_free(self, core: Core, channel: int) -> None:
         where = f"core {core} of SIP {self.rank} (eth{channel})"

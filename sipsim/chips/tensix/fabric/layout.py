@@ -1,7 +1,7 @@
 """Addresses of a router's words and rings in the L1 of an Ethernet core, equal at both ends of a link. Pure.
 
 The order by address: words that the far end writes (handshake, credits), words that a worker of the chip writes
-(connection), rings of sender channels, rings of receiver channels.
+(connection, termination), notices of the far end, statistics, rings of sender channels, rings of receiver channels.
 """
 
 from collections.abc import Sequence
@@ -80,6 +80,21 @@ class RouterLayout(NamedTuple):
     def connection(self) -> int:
         """The address of the words of the connection to sender channel 0; a count of the written packets follows."""
         return self.credits + WORD_BYTES
+
+    @property
+    def termination(self) -> int:
+        """The address of the word for the termination signal."""
+        return self.connection + 2 * WORD_BYTES
+
+    @property
+    def notice(self) -> int:
+        """The address to which a terminating far end writes its notices."""
+        return self.termination + WORD_BYTES
+
+    @property
+    def statistics(self) -> int:
+        """The address of the statistics region."""
+        return self.notice + WORD_BYTES
 
     def sender(self, number: int) -> Ring:
         """Return the ring of a sender channel."""

@@ -60,6 +60,9 @@ class Mux:
         self._visit_ns = visit_ns
         self._tiles = tiles
         self._memory = tiles.memory(core)
+        self._is_ending = False
+        self._connections: list[WorkerConnection] = []
+        self._watched: list[int] = []
         self.channels = [self._channel(f"{name} channel {number}", number, ring) for number, ring in enumerate(rings)]
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
@@ -71,12 +74,15 @@ class Mux:
         )
 
     def run(self, df: Dataflow) -> None:
-        """Serve the channels in turn, without end."""
+        """Serve the channels in turn until :meth:`terminate`, then close the connection to the router."""
         sender = FabricSender(self._onward, df)
         sender.open()
         channels, turn, count = self.channels, 0, len(self.channels)
         while True:
-            df.wait_until(self._has_work, "a packet for the mux")
+            df.wait_until(self._may_go_on, "a packet for the mux")
+            if not self._has_work():
+                sender.close()
+                return
             in_turn = (each % count for each in range(turn, turn + count))
             turn = next(each for each in in_turn if self._is_waiting(channels[each]))
             channel = channels[turn]
@@ -91,6 +97,22 @@ class Mux:
             channel.return_credits(1, 0)
             turn += 1
 
+    def terminate(self) -> None:
+        """End the mux once the clients have closed their connections and all their packets are sent."""
+        if not self._is_ending:
+            self._is_ending = True
+            at = self.addresses.start + CONNECTION_BYTES
+            self._memory.write(at, bytes((1, 0, 0, 0)), self._tiles.engine.now_ps, "its fabric")
+
+    def _may_go_on(self) -> bool:
+        """Whether a packet is there, or the mux must end."""
+        return self._has_work() or (self._is_ending and not any(each.worker for each in self._connections))
+
+    def release(self) -> None:
+        """Free the addresses of an ended mux."""
+        for address in self._watched:
+            self._memory.unwatch(address)
+
     def _has_work(self) -> bool:
         return any(map(self._is_waiting, self.channels))
 
@@ -100,9 +122,15 @@ class Mux:
 
     def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
         channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
-        connection, memory, at = WorkerConnection(name, channel, self._notify), self._memory, ring.base - CONTROL_BYTES
+        connection, memory, at = (
+            WorkerConnection(name, channel, self._notify, self._onward.has_answer),
+            self._memory,
+            ring.base - CONTROL_BYTES,
+        )
         memory.clear(at, CONNECTION_BYTES)
         memory.watch(at, lambda _writer: connection.words_written(memory.read(at, 16)))
+        self._connections.append(connection)
+        self._watched += [at, *ring.addresses()]
         for address in ring.addresses():
             memory.watch(address, partial(self._written, channel, connection, address))
         return channel

@@ -65,6 +65,12 @@ class PollingLoop(Generic[Channel]):
         self._is_visiting = False
         self.wake()
 
+    def stop(self) -> None:
+        """Stop the loop for good: no visit begins or continues."""
+        self._next = None
+        self._seq += 1
+        self._is_visiting = True
+
     def _next_visit(self) -> tuple[Ps, int] | None:
         """Return the time and the channel of the loop's next visit that finds work."""
         poll_ps, turn_ps, now_ps, position = self._poll_ps, self._turn_ps, self._engine.now_ps, self._position

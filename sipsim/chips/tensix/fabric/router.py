@@ -6,8 +6,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from sipsim.chips.tensix.eth_dataflow import SYNC
 from sipsim.chips.tensix.ethernet import Transmitter
-from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel, SenderChannel, SlotCredits
+from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel, Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, WorkerConnection
 from sipsim.chips.tensix.fabric.layout import HANDSHAKE_BYTES, RouterLayout, words
 from sipsim.chips.tensix.fabric.packet import (
@@ -23,6 +24,8 @@ from sipsim.chips.tensix.fabric.packet import (
     target_of,
 )
 from sipsim.chips.tensix.fabric.polling_loop import PollingLoop
+from sipsim.chips.tensix.fabric.termination import NOTICE, LostPacket, Notice, Origin, Signal, Termination
+from sipsim.chips.tensix.memory import FAR_END
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import FabricParams, RouterCosts
 from sipsim.chips.tensix.tiles import Tiles
@@ -59,6 +62,9 @@ class CostsPs(NamedTuple):
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a reserved byte, slots completed per sender channel, slots acknowledged per sender channel."""
 NOT_YOURS: Final = "kernels may write only into slots and the words of connections"
+NOWHERE: Final = Origin(0, 0, 0, 0)
+STATISTICS: Final = struct.Struct("<IIQQ")
+"""Statistics region: packets committed locally, packets forwarded, their payload in bytes, time of this read in ps."""
 HANDSHAKE_PREFIX: Final = b"fabric "
 """The first bytes of a handshake."""
 
@@ -78,6 +84,7 @@ class FabricProtocol(NamedTuple):
 
     ``is_acked``: whether receivers send first-level acknowledgements. ``needs_bubble``: whether a worker's packet needs
     two free slots at the far end. ``params``: the chip's fabric parameters; ``costs``: the costs of this fabric.
+    ``is_first``: as :attr:`~sipsim.chips.tensix.params.RevisionParams.is_first`.
     """
 
     handshake: bytes
@@ -85,6 +92,7 @@ class FabricProtocol(NamedTuple):
     needs_bubble: bool
     params: FabricParams
     costs: CostsPs
+    is_first: bool = False
 
 
 class Flush(NamedTuple):
@@ -96,6 +104,22 @@ class Flush(NamedTuple):
     at_ps: Ps
 
 
+class Statistics(NamedTuple):
+    """Counts of a router since its start: packets that it ``committed`` on its chip and ``forwarded``, a multicast both
+    ways, and their payload in bytes, at ``time_ps``.
+    """
+
+    committed: int
+    forwarded: int
+    nbytes: int
+    time_ps: Ps
+
+    def gbps_since(self, earlier: "Statistics") -> float:
+        """Return the live throughput since an earlier read in Gb/s, 0 if no time has passed."""
+        elapsed_ps = self.time_ps - earlier.time_ps
+        return 8000 * (self.nbytes - earlier.nbytes) / elapsed_ps if elapsed_ps else 0.0
+
+
 class Router:
     """Router at the link in direction ``way``: a polling loop over channels, in the order of :func:`in_turn`.
 
@@ -105,8 +129,15 @@ class Router:
     channel ready calls :meth:`wake`. A visit sees the state at the beginning of the poll.
 
     ``name``: unique in the run. ``fars``: credits for the far end's receivers, by virtual channel. ``transmitter``: the
-    sending end of the router's link.
+    sending end of the router's link. ``rank``: of the chip.
+
+    ``termination``: set by the fabric before any signal. ``signal``: the termination signal. ``is_stopped``: whether
+    the immediate signal has stopped the loops, so that packets are dropped and added to ``lost``. ``has_said_end``,
+    ``far_words``, ``is_cut``: whether END was sent, the credit messages that the far end's END announced, and whether
+    the far end stopped immediately. ``is_released``: whether core, L1 and link are free again.
     """
+
+    termination: Termination
 
     def __init__(
         self,
@@ -117,16 +148,28 @@ class Router:
         protocol: FabricProtocol,
         transmitter: Transmitter,
         tiles: Tiles,
+        rank: int = 0,
     ) -> None:
         self.name = name
+        self.rank = rank
         self.way = way
         self.layout = layout
         self.fars = fars
         self.core = transmitter.core
         self.is_open = False
+        self.signal = Signal.KEEP_RUNNING
+        self.is_stopped = self.has_said_end = self.is_released = self.is_cut = False
+        self.far_words: int | None = None
+        self.lost: list[tuple[Origin, bytes, bool, str]] = []
+        self._words_sent = self._words_received = 0
+        self._told = [0] * MOST_SENDERS, [0] * MOST_SENDERS
+        self._has_next_handshake = False
+        self._committed = self._forwarded = self._handled_bytes = 0
+        self._last_ps: Ps = 0
         self.senders = [self._sender(number, protocol) for number in range(len(layout.shape.senders))]
         self.receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, layout.receiver(vc)) for vc in range(len(fars))]
-        self.connection = WorkerConnection(f"{name} sender 0", self.senders[0], self._to_worker)
+        has_answer = not protocol.is_first
+        self.connection = WorkerConnection(f"{name} sender 0", self.senders[0], self._to_worker, has_answer)
         self._protocol = protocol
         self._is_acked = protocol.is_acked
         self._costs = protocol.costs
@@ -154,15 +197,28 @@ class Router:
         """Watch writes into the router's words and rings, and reserve these addresses."""
         layout, memory = self.layout, self._memory
         memory.clear(layout.connection, CONNECTION_BYTES)
-        memory.reserved = range(layout.base, layout.end)
-        memory.watch(layout.handshake, self._handshake_arrived)
-        memory.watch(layout.credits, self._credits)
-        memory.watch(layout.connection, self._connection_word)
+        memory.clear(layout.termination, NOTICE.size)
+        memory.reserved, memory.signal_at = range(layout.base, layout.end), layout.termination
+        at = layout.statistics
+        memory.statistics = range(at, at + STATISTICS.size)
+        memory.refresh = lambda: memory.put(at, STATISTICS.pack(*self.statistics))
+        notes: dict[int, Callable[[str], None]] = {
+            layout.handshake: self._handshake_arrived,
+            layout.credits: self._credits,
+            layout.connection: self._connection_word,
+            layout.termination: self._signal_written,
+            layout.notice: self._notice_arrived,
+        }
         for receiver in self.receivers:
-            for address in receiver.ring.addresses():
-                memory.watch(address, partial(self._packet_arrived, receiver))
-        for address in self.senders[0].ring.addresses():
-            memory.watch(address, partial(self._written_by_worker, address))
+            notes |= dict.fromkeys(receiver.ring.addresses(), partial(self._packet_arrived, receiver))
+        notes |= {each: partial(self._written_by_worker, each) for each in self.senders[0].ring.addresses()}
+        if self._protocol.is_first:
+            for sender in self.senders:
+                words_at = [_sync_of(each, sender.ring) for each in sender.ring.addresses()]
+                notes |= {each: partial(self._sync_arrived, sender, each) for each in words_at}
+        for address, note in notes.items():
+            memory.watch(address, note)
+        self._watched = list(notes)
 
     def join(self, receiver: ReceiverChannel, other: "Router", channel: SenderChannel) -> None:
         """Let a receiver of this router forward into a sender channel of another router of this chip."""
@@ -191,18 +247,35 @@ class Router:
         """Wake the polling loops, as a channel may have become ready."""
         for loop in self._loops:
             loop.wake()
+        self._plan_end()
 
-    def packet_written(self, channel: SenderChannel) -> None:
+    def _plan_end(self) -> None:
+        """Let a terminating fabric look at this router, whose state has changed."""
+        if self.signal:
+            self.termination.plan()
+
+    def packet_written(self, channel: SenderChannel, origin: Origin = NOWHERE) -> None:
         """Count a packet that the upstream of a sender channel has written."""
         channel.written += 1
+        channel.origins.append(origin)
+        if self.is_stopped:
+            self._drop_unsent(channel)
         self.wake()
 
     def _packet_arrived(self, channel: ReceiverChannel, _writer: str) -> None:
         channel.arrived += 1
+        channel.origins.append(Origin(*(self._memory.last_origin or NOWHERE)))
+        if self.is_stopped:
+            self._drop_unhandled(channel)
         self.wake()
 
     def _handshake_arrived(self, _writer: str = "") -> None:
-        """Open the router for packets, as the far end's handshake has arrived."""
+        """Open the router for packets, as the far end's handshake has arrived. A handshake behind the far end's END is
+        for the next user of the core.
+        """
+        if self.far_words is not None:
+            self._has_next_handshake = True
+            return
         local, remote = self._protocol.handshake, self._memory.read(self.layout.handshake, HANDSHAKE_BYTES)
         if remote != local:
             cut = len(HANDSHAKE_PREFIX)
@@ -212,11 +285,26 @@ class Router:
         self.is_open = True
         self.wake()
 
+    def _signal_written(self, _writer: str) -> None:
+        self.termination.signal(self, self._memory.word(self.layout.termination))
+
+    def _notice_arrived(self, _writer: str) -> None:
+        self.termination.notice(self, self._memory.read(self.layout.notice, NOTICE.size))
+
     def _credits(self, _writer: str) -> None:
+        self._words_received += 1
         vc, _, *counts = CREDITS.unpack(self._memory.read(self.layout.credits, CREDITS.size))
         if vc >= len(self.fars):
             raise KernelMisuse(f"{self.name}: the bytes written into the words for credits are no credits; {NOT_YOURS}")
         self.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
+
+    def _sync_arrived(self, channel: SenderChannel, address: int, writer: str) -> None:
+        """Take the sync word of a slot: the first-level acknowledgement of its packet, or the second-level one."""
+        if writer is FAR_END:
+            self._words_received += 1
+            _, ack, number, _ = SYNC.unpack(self._memory.read(address, SYNC.size))
+            counts = _at(number, 1)
+            self.credits_arrived(0, *((NONE, counts) if ack else (counts, NONE)))
 
     def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
         """Count the far end's credits: slots completed and acknowledged, each by sender channel."""
@@ -231,12 +319,103 @@ class Router:
 
     def _connection_word(self, _writer: str) -> None:
         self.connection.words_written(self._memory.read(self.layout.connection, 16))
+        self._plan_end()
 
     def _written_by_worker(self, address: int, _writer: str) -> None:
         self.connection.header_written(address)
         shape = self.layout.shape
         check_header(self._memory.read(address, shape.header_bytes), shape.payload_bytes, self._tiles.problem_of)
-        self.packet_written(self.senders[0])
+        channel, worker = self.senders[0], self.connection.worker
+        assert worker is not None
+        self.packet_written(channel, Origin(self.rank, *worker, channel.written))
+
+    @property
+    def statistics(self) -> Statistics:
+        """The statistics now, as a read of the region from ``layout.statistics`` on gives them (:data:`STATISTICS`)."""
+        return Statistics(self._committed, self._forwarded, self._handled_bytes, self._engine.now_ps)
+
+    # --- termination --------------------------------------------------------------------------------------------------
+
+    @property
+    def packets_sent(self) -> int:
+        """The number of packets sent over the link."""
+        return sum(far.used for far in self.fars)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a worker is connected, or writes of packets or waiting increments are under way."""
+        is_writing = any(each.writes for receiver in self.receivers for each in receiver.open)
+        return self.connection.worker is not None or is_writing or bool(self._flushes)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the router is open and has no packet, missing credit or connected worker."""
+        downstream = [slots for receiver in self.receivers for slots in receiver.downstream.values()]
+        return (
+            self.is_open
+            and self.connection.worker is None
+            and all(each.written == each.sent == each.freed and not each.credits for each in self.senders)
+            and all(each.used == each.returned for each in (*self.fars, *downstream))
+            and all(each.arrived == each.completed for each in self.receivers)
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether END was sent, and END and all credit messages of the far end have arrived."""
+        return self.has_said_end and self._words_received == self.far_words
+
+    def send_notice(self, notice: Notice) -> None:
+        """Send a notice of the termination to the far end, after all commands of earlier visits."""
+        data, at_ps = NOTICE.pack(notice, self._words_sent), max(self._last_ps, self._engine.now_ps)
+        self._transmitter.send_at(at_ps, self.layout.notice, data, self._protocol.params.copy_bytes)
+
+    def stop(self) -> None:
+        """Stop at once: packets that were not sent or handled are lost. Workers get credits for dropped packets."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
+        for loop in self._loops:
+            loop.stop()
+        for sender in self.senders:
+            self._drop_unsent(sender)
+        for receiver in self.receivers:
+            self._drop_unhandled(receiver)
+
+    def release(self) -> None:
+        """Free the core, its L1 and the link for other programs."""
+        self.is_released = True
+        memory = self._memory
+        for address in self._watched:
+            memory.unwatch(address)
+        memory.reserved, memory.signal_at, memory.refresh = range(0), -1, None
+        if not self._has_next_handshake:
+            memory.clear(self.layout.handshake, HANDSHAKE_BYTES)
+
+    def lost_packets(self, ranks_of: Callable[[bytes, Direction, bool], tuple[int, ...]]) -> list[LostPacket]:
+        """Return the packets that the immediate signal has dropped, in order. ``ranks_of(header, way, has_arrived)``:
+        ranks to which a header leads that has arrived over the link ``way``, or was not sent over this link.
+        """
+        return [
+            LostPacket(origin, ranks_of(header, self.way, has_arrived), tuple(places(target_of(header), nbytes)), at)
+            for origin, header, has_arrived, at in self.lost
+            for nbytes in (nbytes_of(header),)
+        ]
+
+    def _drop_unsent(self, channel: SenderChannel) -> None:
+        for number in range(channel.sent, channel.written):
+            header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
+            self.lost.append((channel.origins.popleft(), header, False, channel.name))
+        count = channel.written - channel.freed
+        channel.sent = channel.freed = channel.written
+        channel.credits = 0
+        if count:
+            channel.return_credits(count, self._engine.now_ps)
+
+    def _drop_unhandled(self, channel: ReceiverChannel) -> None:
+        for number in range(channel.handled, channel.arrived):
+            header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
+            self.lost.append((channel.origins.popleft(), header, True, channel.name))
+        channel.handled = channel.arrived
 
     # --- visits ---------------------------------------------------------------------------------------------------
 
@@ -278,6 +457,7 @@ class Router:
             channel.far.used += 1
             time_ps += costs.sent
         self._loop_of[id(channel)].end_visit(time_ps)
+        self._plan_end()
 
     def _visit_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         costs = self._costs
@@ -288,7 +468,7 @@ class Router:
             self.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
         if self._may_handle(channel):
             hop = self.peek_header(channel, channel.handled)
-            handled = PacketInFlight(channel, hop.sender)
+            handled = PacketInFlight(channel, hop.sender, channel.origins.popleft())
             end_ps = self._forward_or_write(channel, hop, handled, time_ps + costs.forward)
             channel.open.append(handled)
             channel.handled += 1
@@ -299,6 +479,8 @@ class Router:
 
     def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         """Report to the far end all slots whose packets have left, in order."""
+        if self.is_stopped:
+            return
         completes_ps = channel.completes_ps
         if completes_ps is not None and completes_ps <= time_ps:
             time_ps += self._costs.completion
@@ -313,6 +495,7 @@ class Router:
                 completes_ps = channel.completes_ps
             self.send_credits(channel.vc, completed, NONE, time_ps)
         self._loop_of[id(channel)].end_visit(time_ps)
+        self._plan_end()
 
     # --- actions of visits --------------------------------------------------------------------------------------------
 
@@ -321,14 +504,36 @@ class Router:
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
-        data = set_sender(header, channel.number) + payload + bytes(shape.suffix_bytes)
+        data = set_sender(header, channel.number) + payload
+        if self._protocol.is_first:
+            data += SYNC.pack(len(data), 0, channel.number, 0)
         to = channel.far.ring.address(channel.far.used)
-        self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes)
+        self._last_ps = max(self._last_ps, at_ps)
+        self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes, channel.origins.popleft())
 
     def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
         """Report to the far end's senders the slots completed and acknowledged, by sender channel."""
+        if self._protocol.is_first:
+            for is_ack, counts in enumerate((completed, acked)):
+                for number, count in enumerate(counts):
+                    for _ in range(count):
+                        self._send_sync(number, bool(is_ack), at_ps)
+            return
         data = CREDITS.pack(vc, 0, *completed, *acked)
+        self._words_sent += 1
+        self._last_ps = max(self._last_ps, at_ps)
         self._transmitter.send_between(at_ps, self.layout.credits, data)
+
+    def _send_sync(self, number: int, is_ack: bool, at_ps: Ps) -> None:
+        """Send the sync word of a slot back to the slot of sender channel ``number``, behind all earlier commands."""
+        told = self._told[is_ack]
+        ring = self.layout.sender(number)
+        address = _sync_of(ring.address(told[number]), ring)
+        told[number] += 1
+        self._words_sent += 1
+        self._last_ps = max(self._last_ps, at_ps)
+        data = SYNC.pack(is_ack, is_ack, number, 0)
+        self._transmitter.send_at(at_ps, address, data, self._protocol.params.copy_bytes)
 
     def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
         """Return the router's work for packet ``number`` of a receiver."""
@@ -358,11 +563,14 @@ class Router:
         address, further_ps = channel.ring.address(channel.handled), self._costs.further
         payload = self._memory.read(address + len(hop.header), nbytes_of(hop.header))
         commands = 0
+        self._committed += hop.is_local
+        self._forwarded += bool(hop.ways)
+        self._handled_bytes += len(payload)
         for way in hop.ways:
             slots, (other, into) = channel.downstream[way], self._onward[channel.vc, way]
             to = slots.ring.address(slots.used)
             slots.used += 1
-            written = partial(other.packet_written, into)
+            written = partial(other.packet_written, into, handled.origin)
             self._write(other.core, to, hop.header + payload, at_ps + commands * further_ps, handled, written)
             commands += 1
         if not hop.is_local:
@@ -382,6 +590,11 @@ class Router:
             self._increment(target, at_ps)
             return at_ps
         if target.command is NocCommand.WRITE:
+            if self._protocol.is_first:
+                self._write(
+                    target.core, target.address, payload, at_ps, handled, partial(self._flushed, handled, at_ps)
+                )
+                return None
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
         if target.command is NocCommand.SCATTER:
@@ -485,6 +698,11 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
     for vc, receiver in enumerate(receivers):
         channels += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
     return channels
+
+
+def _sync_of(slot: int, ring: Ring) -> int:
+    """Return the address of a slot's sync word."""
+    return slot + ring.slot_bytes - SYNC.size
 
 
 def _at(sender: int, count: int) -> Sequence[int]:
