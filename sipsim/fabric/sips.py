@@ -22,6 +22,7 @@ from sipsim.topology.links import (
     grid_text,
     link_presets,
     natural_order,
+    reserved_ports,
     resolve_shape,
 )
 
@@ -141,9 +142,9 @@ class SipNetwork:
         """Return the links from ``sip_a`` to ``sip_b``; the list is empty if the SIPs are no neighbours.
 
         The links are in the order of the ports of the SIP with the lower number, so entry ``i`` of both directions is
-        the same link. Links that the topology reserves are excluded unless ``with_reserved``.
+        the same link. Links that are reserved for the dispatcher are excluded unless ``with_reserved``.
         """
-        reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
+        reserved = frozenset[str]() if with_reserved else self.reserved
         ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
         links = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
         if sip_a > sip_b:
@@ -155,6 +156,11 @@ class SipNetwork:
         port = direction.removeprefix("global_")
         far = self.far_ends.get((src_sip, port))
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
+
+    @cached_property
+    def reserved(self) -> frozenset[str]:
+        """The ports, as ``SIP.port``, of links that are reserved for the dispatcher."""
+        return reserved_ports(self.resolved.topology.system.sips, self.links)
 
     @property
     def shape_text(self) -> str | None:
@@ -188,6 +194,9 @@ class SipNetwork:
         del system["sips"]["links"], system["sips"]["outages"]
         if system["sips"]["num_links"] is None:
             del system["sips"]["num_links"]
+        for key in ("locations", "remote"):
+            if not system["sips"][key]:
+                del system["sips"][key]
         down = {link.name: times for link, times in zip(self.links, self.outages, strict=True) if times}
         if down:
             system["sips"]["outages"] = down
