@@ -60,7 +60,8 @@ def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) 
 class SipNetwork:
     """All SIPs of a run and their links. Channel ``i`` carries the data of directed link ``i``.
 
-    ``link_kinds``, ``outages``: one entry per directed link.
+    ``link_kinds``, ``outages``: one entry per directed link. ``reserved``: ports, as ``SIP.port``, of links that are
+    reserved for the dispatcher.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -72,6 +73,7 @@ class SipNetwork:
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
         self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
+        self.reserved: frozenset[str] = reserved_ports(sips, self.links)
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
             for channel, link in enumerate(self.links)
@@ -156,11 +158,6 @@ class SipNetwork:
         port = direction.removeprefix("global_")
         far = self.far_ends.get((src_sip, port))
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
-
-    @cached_property
-    def reserved(self) -> frozenset[str]:
-        """The ports, as ``SIP.port``, of links that are reserved for the dispatcher."""
-        return reserved_ports(self.resolved.topology.system.sips, self.links)
 
     @property
     def shape_text(self) -> str | None:

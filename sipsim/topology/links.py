@@ -241,7 +241,7 @@ def reserved_ports(sips: Sips, links: Iterable[SipLink]) -> frozenset[str]:
     only one link joins the two, it is not reserved.
     """
     remote, onward = remote_sips(sips), dict[int, dict[int, list[SipLink]]]()
-    for link in sorted(links, key=_canonical_order):
+    for link in sorted(links, key=_canonical_order) if remote else ():
         if link.dst in remote and link.src not in remote:
             onward.setdefault(link.dst, {}).setdefault(link.src, []).append(link)
     second = [link for near in onward.values() for link in near[min(near)][1:2]]

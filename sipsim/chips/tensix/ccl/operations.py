@@ -115,18 +115,20 @@ class Collectives:
         """
         if not isinstance(array, np.ndarray):
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
+        rows: Sequence[Sequence[int]]
         is_line = not isinstance(dims, Sequence)
-        if is_line:
-            order = self._found("line", 1).chips if chips is None else self._ranks(chips)
-            rows, cut = [order], (None, any_whole("dims", dims))
-        elif chips is not None or isinstance(dims, str) or len(dims) != len(AXES):
-            raise KernelMisuse(f"dims={dims!r}: give a dimension or None for both axes, without chips, or one number")
-        else:
+        if isinstance(dims, Sequence):
+            if chips is not None or len(dims) != len(AXES):
+                what = "give one number, or a dimension or None for both axes of the mesh, without chips"
+                raise KernelMisuse(f"dims={dims!r}: {what}")
             rows = self._mesh()
-            cut = tuple(None if each is None else any_whole("a dimension of dims", each) for each in dims)
+            along = [None if each is None else any_whole("a dimension of dims", each) for each in dims]
+        else:
+            rows = [self._found("line", 1).chips if chips is None else self._ranks(chips)]
+            along = [None, any_whole("dims", dims)]
         if not any(self._rank in row for row in rows):
             raise KernelMisuse(f"SIP {self._rank} makes a mesh tensor of chips {list(rows[0])}, without itself")
-        part = part_of(array, (cut[0], cut[1]), rows, self._rank)
+        part = part_of(array, (along[0], along[1]), rows, self._rank)
         return MeshTensor(self.tensor(part.array, memory, slices), rows, part.dims, is_line)
 
     def to_numpy(self, tensor: Tensor | MeshTensor) -> "np.ndarray[Any, Any]":
@@ -341,7 +343,7 @@ class Collectives:
         axis: int | None,
         of_mesh: tuple[int, ...] | None,
     ) -> Line:
-        """Return the line or ring of an operation; print one that is not in the order of ranks, or no ring as wanted."""
+        """Return the line or ring of an operation; print one that is not in the order of ranks, or no ring."""
         if chips is not None:
             return Line(topology, self._ranks(chips))
         if axis is not None:
