@@ -362,7 +362,7 @@ class Collectives:
     def _say(self, text: str, lines: Sequence[Sequence[int]]) -> None:
         """Print, once and on one rank, over which chips operations go."""
         is_plain = "(" not in text and list(lines[0]) == list(range(self._chip.plan.system.n_sips))
-        if not is_plain and self._rank == min(lines[0]) and text not in self._said:
+        if not is_plain and self._rank == min(map(min, lines)) and text not in self._said:
             print(f"operations on {text}")
         self._said.add(text)
 
