@@ -52,7 +52,6 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
-        self.cluster = Cluster(self._plan)
         ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
         self.tensor, self.mesh_tensor, self.to_numpy = ccl.tensor, ccl.mesh_tensor, ccl.to_numpy
         self.all_gather, self.reduce_scatter = ccl.all_gather, ccl.reduce_scatter
@@ -75,6 +74,11 @@ class Metal:
         """The parameters of the chip."""
         found: ChipParams = self._plan.params
         return found
+
+    @property
+    def cluster(self) -> Cluster:
+        """The chips of the system: locations, the mesh, and which chips a host reaches over PCIe."""
+        return Cluster(self._plan)
 
     # --- tiles and links ------------------------------------------------------------------------------------------
 
