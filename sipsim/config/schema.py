@@ -461,7 +461,8 @@ class Sips(Section, frozen=True):
 
     ``links``: presets of single links, both directions, by a port at one end: ``{"0.E": ethernet_100g}``.
     ``num_links``: links between two neighbours, for topologies that have a choice; one if ``null``. ``outages``:
-    outages of links, each named by a port at one end.
+    outages of links, each named by a port at one end. ``locations``: of topology ``custom``, ``[x, y, rack, shelf]`` of
+    each SIP; ``remote``: of topology ``custom``, the SIPs that no host reaches over PCIe.
     """
 
     count: Count
@@ -472,6 +473,8 @@ class Sips(Section, frozen=True):
     links: dict[str, str] = {}
     num_links: NumLinks | None = None
     outages: tuple[LinkOutage, ...] = ()
+    locations: tuple[tuple[Index, Index, Index, Index], ...] = ()
+    remote: tuple[Index, ...] = ()
 
 
 class SystemSection(Section, frozen=True):

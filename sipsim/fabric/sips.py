@@ -22,6 +22,7 @@ from sipsim.topology.links import (
     grid_text,
     link_presets,
     natural_order,
+    reserved_ports,
     resolve_shape,
 )
 
@@ -59,7 +60,8 @@ def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) 
 class SipNetwork:
     """All SIPs of a run and their links. Channel ``i`` carries the data of directed link ``i``.
 
-    ``link_kinds``, ``outages``: one entry per directed link.
+    ``link_kinds``, ``outages``: one entry per directed link. ``reserved``: ports, as ``SIP.port``, of links that are
+    reserved for the dispatcher.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -71,6 +73,7 @@ class SipNetwork:
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
         self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
+        self.reserved: frozenset[str] = reserved_ports(sips, self.links)
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
             for channel, link in enumerate(self.links)
@@ -141,9 +144,9 @@ class SipNetwork:
         """Return the links from ``sip_a`` to ``sip_b``; the list is empty if the SIPs are no neighbours.
 
         The links are in the order of the ports of the SIP with the lower number, so entry ``i`` of both directions is
-        the same link. Links that the topology reserves are excluded unless ``with_reserved``.
+        the same link. Links that are reserved for the dispatcher are excluded unless ``with_reserved``.
         """
-        reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
+        reserved = frozenset[str]() if with_reserved else self.reserved
         ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
         links = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
         if sip_a > sip_b:
@@ -188,6 +191,9 @@ class SipNetwork:
         del system["sips"]["links"], system["sips"]["outages"]
         if system["sips"]["num_links"] is None:
             del system["sips"]["num_links"]
+        for key in ("locations", "remote"):
+            if not system["sips"][key]:
+                del system["sips"][key]
         down = {link.name: times for link, times in zip(self.links, self.outages, strict=True) if times}
         if down:
             system["sips"]["outages"] = down

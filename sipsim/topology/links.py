@@ -22,6 +22,15 @@ def grid_text(shape: Shape) -> str:
     return f"{shape[0]}x{shape[1]}"
 
 
+class Location(NamedTuple):
+    """Location of a SIP: column and row in the mesh of its shelf, and the numbers of rack and shelf."""
+
+    x: int
+    y: int
+    rack: int = 0
+    shelf: int = 0
+
+
 class SipLink(NamedTuple):
     """Directed link from a port of a SIP to a port of another SIP."""
 
@@ -53,16 +62,17 @@ class Topology(NamedTuple):
 
     ``dimensions``: 1 or 2; two dimensions require a shape or a square count. ``size``: the fixed (width, height) of the
     topology, ``(count, 1)`` with one dimension; None if any size is allowed. ``takes_num_links``: ``build`` reads
-    ``system.sips.num_links``. ``reserved``: the ports at both ends, as ``SIP.port``, of links that programs use only on
-    request. ``chip``: the chip kind of the SIPs if the config names none.
+    ``system.sips.num_links``. ``chip``: the chip kind of the SIPs if the config names none. ``rows``: the SIPs of each
+    row of the mesh, if these are not numbered row by row. ``remote``: the SIPs that no host reaches over PCIe.
     """
 
     dimensions: int
     build: Builder
     size: Shape | None = None
     takes_num_links: bool = False
-    reserved: frozenset[str] = frozenset()
     chip: str | None = None
+    rows: tuple[tuple[int, ...], ...] = ()
+    remote: tuple[int, ...] = ()
 
 
 TOPOLOGIES: Registry[Topology] = Registry(
@@ -93,13 +103,14 @@ def topology(
     dimensions: int,
     size: Shape | None = None,
     takes_num_links: bool = False,
-    reserved: frozenset[str] = frozenset(),
     chip: str | None = None,
+    rows: tuple[tuple[int, ...], ...] = (),
+    remote: tuple[int, ...] = (),
 ) -> Callable[[Builder], Builder]:
     """Return a decorator that registers a builder as topology ``name``; other arguments: see :class:`Topology`."""
 
     def add(build: Builder) -> Builder:
-        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved, chip))
+        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, chip, rows, remote))
         return build
 
     return add
@@ -217,6 +228,38 @@ def _canonical_order(link: SipLink) -> tuple[object, ...]:
     return (link.src, natural_order(link.src_port), link.dst, natural_order(link.dst_port))
 
 
+def remote_sips(sips: Sips) -> frozenset[int]:
+    """Return the SIPs that no host reaches over PCIe."""
+    return frozenset((*TOPOLOGIES.get(sips.topology).remote, *sips.remote))
+
+
+def reserved_ports(sips: Sips, links: Iterable[SipLink]) -> frozenset[str]:
+    """Return the ports at both ends, as ``SIP.port``, of links that are reserved for the dispatcher.
+
+    Source: the CCL developer guide, where a link from a local chip carries the programs of its remote chip. Assumed:
+    this is the second link from the remote SIP's first neighbour on PCIe, in the order of that neighbour's ports. If
+    only one link joins the two, it is not reserved.
+    """
+    remote, onward = remote_sips(sips), dict[int, dict[int, list[SipLink]]]()
+    for link in sorted(links, key=_canonical_order) if remote else ():
+        if link.dst in remote and link.src not in remote:
+            onward.setdefault(link.dst, {}).setdefault(link.src, []).append(link)
+    second = [link for near in onward.values() for link in near[min(near)][1:2]]
+    return frozenset(end for link in second for end in (link.near_end, link.far_end))
+
+
+def locations(sips: Sips) -> tuple[Location, ...]:
+    """Return the location of each SIP; empty if the config of topology ``custom`` does not state them."""
+    chosen = TOPOLOGIES.get(sips.topology)
+    if chosen.rows:
+        place = {sip: Location(x, y) for y, row in enumerate(chosen.rows) for x, sip in enumerate(row)}
+        return tuple(place[sip] for sip in range(sips.count))
+    if chosen.build is custom:
+        return tuple(Location(*each) for each in sips.locations)
+    width, _ = resolve_shape(sips)
+    return tuple(Location(sip % width, sip // width) for sip in range(sips.count))
+
+
 def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
     """Return the preset of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
 
@@ -308,6 +351,21 @@ def custom_links_are_used(resolved: Resolved) -> None:
         raise Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
 
 
+def descriptor_keys_fit(resolved: Resolved) -> None:
+    """Check that ``locations`` and ``remote`` belong to a topology ``custom``, and name its SIPs."""
+    sips = resolved.topology.system.sips
+    for key, given in (("locations", sips.locations), ("remote", sips.remote)):
+        if given and sips.topology != "custom":
+            what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the key out"
+            raise Problem(((*SIPS, key), (*SIPS, "topology")), f"system.sips.{key}: {what}")
+    if sips.locations and len(sips.locations) != sips.count:
+        what = f"must be a location of each of the {sips.count} SIPs, or empty"
+        raise refused((*SIPS, "locations"), f"{len(sips.locations)} locations", what)
+    for number, sip in enumerate(sips.remote):
+        if sip >= sips.count:
+            raise refused((*SIPS, "remote", number), shown(sip), f"must be a SIP, 0 to {sips.count - 1}")
+
+
 def num_links_are_used(resolved: Resolved) -> None:
     """Check that a number of links is given only for a topology that uses the number."""
     sips = resolved.topology.system.sips
@@ -328,6 +386,7 @@ def ports_have_names(resolved: Resolved) -> None:
 
 RULES: tuple[Rule, ...] = (
     custom_links_are_used,
+    descriptor_keys_fit,
     num_links_are_used,
     ports_have_names,
 )

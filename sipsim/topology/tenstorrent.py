@@ -20,6 +20,7 @@ Join = tuple[int, int, int, int]
 BOARD_OF_N300 = ((0, 1),)
 BOARDS_OF_T3000 = tuple((local, local + 4) for local in range(4))
 """Local and remote chip of each N300 board."""
+ROWS_OF_T3000 = ((4, 0, 3, 7), (5, 1, 2, 6))
 BETWEEN_BOARDS: tuple[Join, ...] = (
     (0, 14, 1, 14),
     (1, 0, 2, 0),
@@ -41,6 +42,7 @@ BLACKHOLE_8: tuple[tuple[int, ChannelPair, int, ChannelPair], ...] = (
     (2, (8, 10), 6, (8, 10)),
     (3, (9, 11), 7, (9, 11)),
 )
+ROWS_OF_BLACKHOLE_8 = ((1, 0, 2, 3), (5, 4, 6, 7))
 GALAXY: Shape = (8, 4)
 WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
 """Names of chip kinds."""
@@ -62,22 +64,20 @@ def _to_remotes(pairs: Iterable[tuple[int, int]]) -> Iterator[Join]:
         yield local, TO_REMOTE, remote, FROM_LOCAL
 
 
-def _reserved_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
-    """Return the ports at both ends of the second link from each local chip to its remote chip."""
-    ends = [(chip, 1 + first) for pair in boards for chip, first in zip(pair, (TO_REMOTE, FROM_LOCAL), strict=True)]
-    return frozenset(f"{chip}.{port_of(channel)}" for chip, channel in ends)
+def _remote(boards: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    return tuple(remote for _, remote in boards)
 
 
-@topology("n300", dimensions=1, size=(2, 1), reserved=_reserved_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
+@topology("n300", dimensions=1, size=(2, 1), chip=WORMHOLE, remote=_remote(BOARD_OF_N300))
 def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local chip.
 
-    One link is reserved for the dispatcher (the guide); assumed: it is the second.
+    One link is reserved for the dispatcher (the guide); :func:`~sipsim.topology.links.reserved_ports` says which.
     """
     return _side_by_side(_to_remotes(BOARD_OF_N300), N_LINKS)
 
 
-@topology("t3000", dimensions=1, size=(8, 1), reserved=_reserved_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
+@topology("t3000", dimensions=1, size=(8, 1), chip=WORMHOLE, rows=ROWS_OF_T3000, remote=_remote(BOARDS_OF_T3000))
 def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
 
@@ -121,7 +121,7 @@ def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
 
 
-@topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE)
+@topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE, rows=ROWS_OF_BLACKHOLE_8)
 def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
 

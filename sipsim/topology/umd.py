@@ -31,15 +31,6 @@ CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
 Part = TypeVar("Part")
 
 
-class Location(NamedTuple):
-    """Location of a chip: column and row in the mesh of its shelf, and the numbers of rack and shelf."""
-
-    x: int
-    y: int
-    rack: int
-    shelf: int
-
-
 class End(Section, frozen=True):
     """End of a connection: chip id and Ethernet channel."""
 
@@ -108,18 +99,24 @@ class Cluster(NamedTuple):
         """The chip kind of the SIPs; None if the file states no architecture."""
         return None if self.arch is None else CHIPS_OF_ARCH[self.arch]
 
-    def location(self, sip: int) -> Location | None:
-        """Return the location of a SIP's chip; None if the file does not state it."""
-        location = self.keys.chips.get(str(self.chip_ids[sip]))
-        return None if location is None else Location(*location)
-
     def sips(self) -> dict[str, Any]:
-        """Return the keys of ``system.sips`` that describe the same links without the file."""
+        """Return the keys of ``system.sips`` that describe the same links, locations and hosts without the file.
+
+        A file that names no chip on PCIe does not say which chips are remote: none is.
+        """
         edges = [
             {"a": a, "a_port": port_of(a_channel), "b": b, "b_port": port_of(b_channel)}
             for (a, a_channel), (b, b_channel) in self.connections
         ]
-        return {"topology": "custom", "count": len(self.chip_ids), "custom_links": edges}
+        names = [str(chip) for chip in self.chip_ids]
+        hosted = {chip for entry in self.keys.chips_with_mmio for chip in entry}
+        return {
+            "topology": "custom",
+            "count": len(names),
+            "custom_links": edges,
+            "locations": [list(self.keys.chips[name]) for name in names] if self.keys.chips else [],
+            "remote": [sip for sip, name in enumerate(names) if name not in hosted] if hosted else [],
+        }
 
 
 def read_cluster(path: Path) -> Cluster:

@@ -1,7 +1,7 @@
 """Checks of the arguments of host scripts: a wrong argument raises one line that says what to give. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import isfunction, signature
 from reprlib import repr as shown
@@ -180,6 +180,17 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
         up_to = " or more" if most is None else f" to {most}"
         raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{up_to}")
     return number
+
+
+def ranks(name: str, value: Any, count: int) -> list[int]:
+    """Return a list of ranks below ``count``.
+
+    Raises:
+        KernelMisuse: if the value is no list of such ranks.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise KernelMisuse(f"{name}={shown(value)}: give a list of ranks")
+    return [whole(f"a rank of {name}", each, 0, count - 1) for each in value]
 
 
 def yes_or_no(name: str, value: Any) -> bool:

@@ -12,11 +12,13 @@ from sipsim.chips.tensix.arguments import (
     any_whole,
     checked,
     one_of,
+    ranks,
     some_of,
     whole,
     worker_tile,
 )
 from sipsim.chips.tensix.ccl.operations import Collectives
+from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.chips.tensix.fabric.fabric import ROLES, Fabric, Places
@@ -51,7 +53,7 @@ class Metal:
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
         ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
-        self.tensor, self.to_numpy = ccl.tensor, ccl.to_numpy
+        self.tensor, self.mesh_tensor, self.to_numpy = ccl.tensor, ccl.mesh_tensor, ccl.to_numpy
         self.all_gather, self.reduce_scatter = ccl.all_gather, ccl.reduce_scatter
         self.all_reduce, self.all_to_all = ccl.all_reduce, ccl.all_to_all
 
@@ -72,6 +74,11 @@ class Metal:
         """The parameters of the chip."""
         found: ChipParams = self._plan.params
         return found
+
+    @property
+    def cluster(self) -> Cluster:
+        """The chips of the system: locations, the mesh, and which chips a host reaches over PCIe."""
+        return Cluster(self._plan)
 
     # --- tiles and links ------------------------------------------------------------------------------------------
 
@@ -192,7 +199,7 @@ class Metal:
         """Add ``kernel(*args, dataflow)`` on a tile to a program. The default ``config`` is processor 0 and NoC 0.
 
         Raises:
-            KernelMisuse: if the tile runs no kernels, or ``config`` does not fit the tile.
+            KernelMisuse: if the tile runs no kernels, ``config`` does not fit the tile, or the dispatcher has the tile.
         """
         if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so a call would not run it"
@@ -200,6 +207,8 @@ class Metal:
         if problem := reason_not_callable(kernel, len(args) + 1):
             raise KernelMisuse(f"kernel {problem}: the {len(args)} of args and the dataflow")
         kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
+        if kind is Kind.ETHERNET:
+            self._check_not_reserved(kernel.__name__, core)
         if config is None:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
         if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
@@ -271,7 +280,8 @@ class Metal:
         nbytes = params.payload_bytes
         if payload_bytes is not None:
             nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
-        places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
+        order = range(self.world_size) if chips is None else ranks("chips", chips, self.world_size)
+        places = Places(topology, order, columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
         self._chip.wait_for_own_fabrics()
         if num_links is None:
@@ -305,10 +315,12 @@ class Metal:
         """Return the simulated time in ns."""
         return float(self._chip.session.engine.now_ps / PS_PER_NS)
 
-    def _ranks(self, chips: Any) -> list[int]:
-        if not isinstance(chips, Sequence) or isinstance(chips, str):
-            raise KernelMisuse(f"chips={chips!r}: give a list of ranks")
-        return [whole("a rank of chips", each, 0, self.world_size - 1) for each in chips]
+    def _check_not_reserved(self, kernel: str, core: Core) -> None:
+        channel = self._plan.floor_plan.ethernet.index(core)
+        if self._plan.is_reserved(self.rank, channel):
+            what = f"kernel {kernel} is for core {core} (eth{channel}) of SIP {self.rank}"
+            whose = "whose link is reserved for the dispatcher"
+            raise KernelMisuse(f"{what}, {whose}; take a core of tt.get_active_ethernet_cores()")
 
     def _check_worker(self, core: Core) -> None:
         worker_tile(core, self._plan.floor_plan.workers)

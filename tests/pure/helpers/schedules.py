@@ -24,7 +24,7 @@ from sipsim.collectives.schedule import ARRIVED_FIRST, Wiring
 from sipsim.collectives.semantics import COLLECTIVES, Array, Collective, Task
 from sipsim.fabric.links.kind import LinkKind
 from sipsim.fabric.sips import FarEnd, SipNetwork
-from sipsim.topology.links import TOPOLOGIES
+from sipsim.topology.links import TOPOLOGIES, reserved_ports
 
 WHOLE = Shards(0, 0)
 
@@ -47,9 +47,13 @@ class Joined(SipNetwork):
         self.shape = shape
         names = ("a", "a_port", "b", "b_port")
         sips: Any = SimpleNamespace(
-            count=self.n_sips, custom_links=[SimpleNamespace(**dict(zip(names, edge, strict=True))) for edge in edges]
+            count=self.n_sips,
+            topology=topology,
+            custom_links=[SimpleNamespace(**dict(zip(names, edge, strict=True))) for edge in edges],
+            remote=(),
         )
         self.links = sorted(TOPOLOGIES.get(topology).build(sips, shape))
+        self.reserved = reserved_ports(sips, self.links)
         self.link_kinds = [Plain(bandwidth_GBps=1, latency_ns=1)] * len(self.links)
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)

@@ -13,8 +13,8 @@ from launcher.run.prepare import resolve
 from sipsim.config.schema import Sips
 from sipsim.config.yaml import MAX_FILE_BYTES
 from sipsim.core.errors import ConfigError
-from sipsim.topology.links import build_links
-from sipsim.topology.umd import Location, read_cluster
+from sipsim.topology.links import Location, build_links, locations, remote_sips, reserved_ports
+from sipsim.topology.umd import Cluster, read_cluster
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 Write = Callable[[dict[str, Any]], Path]
@@ -53,18 +53,31 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return written
 
 
+def sips_of(cluster: Cluster) -> Sips:
+    return convert({**cluster.sips(), "link": "ucie"}, Sips)
+
+
+def location(cluster: Cluster, sip: int) -> Location:
+    return locations(sips_of(cluster))[sip]
+
+
 @pytest.mark.parametrize(("name", "chips"), [("n300", 2), ("t3000", 8)])
 def test_examples_are_the_built_in_systems(name: str, chips: int) -> None:
-    described = convert({**read_cluster(EXAMPLES / f"{name}.yaml").sips(), "link": "ucie"}, Sips)
+    """Links, chips on PCIe, links of the dispatcher, and locations."""
+    described, built_in = sips_of(read_cluster(EXAMPLES / f"{name}.yaml")), Sips(chips, name, "ucie")
     assert described.count == chips
-    assert build_links(described) == build_links(Sips(count=chips, topology=name, link="ucie"))
+    links = build_links(described)
+    assert links == build_links(built_in)
+    assert remote_sips(described) == remote_sips(built_in) == {*range(chips // 2, chips)}
+    assert reserved_ports(described, links) == reserved_ports(built_in, links)
+    assert locations(described) == locations(built_in)
 
 
 def test_sips_are_chips_in_ascending_order_and_locations_are_x_y_rack_shelf() -> None:
     cluster = read_cluster(EXAMPLES / "t3000.yaml")
     assert cluster.chip_ids == (0, 1, 2, 3, 10, 11, 12, 13)
-    assert cluster.location(7) == Location(x=3, y=0, rack=0, shelf=0)
-    assert cluster.location(5) == Location(x=0, y=1, rack=0, shelf=0)
+    assert location(cluster, 7) == Location(x=3, y=0, rack=0, shelf=0)
+    assert location(cluster, 5) == Location(x=0, y=1, rack=0, shelf=0)
     assert cluster.arch == "wormhole_b0"
 
 
@@ -102,15 +115,41 @@ def test_optional_keys_are_kept(write: Write) -> None:
     assert cluster.keys.boards == {"0": boards[0]}
     for name in KEPT:
         assert getattr(cluster.keys, name), name
-    assert cluster.location(0) is None
+    assert locations(sips_of(cluster)) == ()
 
 
 def test_the_guides_file_says_less(write: Write) -> None:
     """Chips with places, the one with a host, and their connection: no architecture, harvesting or boards."""
     told = {"chips": PLACES, "chips_with_mmio": [{2: 0}], "ethernet_connections": [[end(2, 8), end(5, 0)]]}
     cluster = read_cluster(write(told))
-    assert (cluster.arch, cluster.chip, cluster.location(1)) == (None, None, Location(1, 0, 0, 0))
+    assert (cluster.arch, cluster.chip, location(cluster, 1)) == (None, None, Location(1, 0, 0, 0))
     assert cluster.sips() == read_cluster(write({**pair(), **told})).sips()
+
+
+@pytest.mark.parametrize(
+    ("hosted", "remote", "reserved"),
+    [
+        ([], [], set()),
+        ([{2: 0}, {5: 1}], [], set()),
+        ([{2: 0}], [1], {"0.eth9", "1.eth2"}),
+        ([{5: 0}], [0], {"0.eth10", "1.eth1"}),
+    ],
+    ids=["unsaid", "both", "first", "second"],
+)
+def test_chips_with_a_host_say_which_link_is_the_dispatchers(
+    hosted: list[dict[int, int]], remote: list[int], reserved: set[str], write: Write
+) -> None:
+    """The second one in the order of the local chip's channels."""
+    cables = [[end(2, 10), end(5, 1)], [end(2, 9), end(5, 2)], [end(2, 8), end(5, 0)]]
+    sips = sips_of(read_cluster(write(pair(*cables, chips_with_mmio=hosted))))
+    assert list(sips.remote) == remote
+    assert reserved_ports(sips, build_links(sips)) == reserved
+
+
+def test_the_only_link_to_a_remote_chip_is_for_programs(write: Write) -> None:
+    sips = sips_of(read_cluster(write(pair(chips_with_mmio=[{2: 0}]))))
+    assert list(sips.remote) == [1]
+    assert reserved_ports(sips, build_links(sips)) == set()
 
 
 @pytest.mark.parametrize(("flags", "chip"), [([], "wormhole"), (["--chip", "blackhole"], "blackhole")])
@@ -126,7 +165,8 @@ def test_names_of_architectures_are_in_any_case(name: str, arch: str, write: Wri
 
 
 def test_one_chip(write: Write) -> None:
-    assert read_cluster(write(keys(0))).sips() == {"topology": "custom", "count": 1, "custom_links": []}
+    no_more = {"custom_links": [], "locations": [], "remote": []}
+    assert read_cluster(write(keys(0))).sips() == {"topology": "custom", "count": 1, **no_more}
 
 
 def test_too_many_chips_and_too_long_a_file(write: Write) -> None:

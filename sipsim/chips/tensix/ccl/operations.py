@@ -8,7 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, one_of, whole
+from sipsim.chips.tensix.arguments import Count, Natural, Within, any_whole, checked, one_of, ranks, whole
+from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, line_along, lines_along, part_of
 from sipsim.chips.tensix.ccl.schedules import (
     all_to_all,
     copies,
@@ -46,6 +47,7 @@ from sipsim.chips.tensix.ccl.workers import (
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint
 from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.packet import Direction
+from sipsim.chips.tensix.lines import Line
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 from sipsim.chips.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
@@ -71,6 +73,7 @@ class Collectives:
         self._base = l1_base
         self._open_fabric = open_fabric
         self._store = Store(chip.plan.floor_plan, self._params, l1_base)
+        self._said = set[str]()
         self._endpoints: dict[tuple[Fabric, int, Direction], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
@@ -93,9 +96,46 @@ class Collectives:
             self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
         return tensor
 
-    def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
-        """Wait until all kernels have ended, then return the elements of a tensor."""
+    def mesh_tensor(
+        self,
+        array: "np.ndarray[Any, Any]",
+        dims: int | Sequence[int | None] = 0,
+        memory: str = "dram",
+        slices: Count = 1,
+        *,
+        chips: Sequence[int] | None = None,
+    ) -> MeshTensor:
+        """Make one tensor over many chips from an array, of which each chip stores its part.
+
+        ``dims``: a pair has, for each axis of the mesh (0: down a column; 1: along a row), the dimension that is cut
+        along the axis, or None where each chip keeps its own array whole. One number cuts this dimension along a line
+        of all chips, or of ``chips``, in the order that operations use. For other arguments see :meth:`tensor`.
+
+        Raises:
+            KernelMisuse: as :meth:`tensor`, and if the array cannot be cut so, or the mesh of the chips is unknown.
+        """
+        if not isinstance(array, np.ndarray):
+            raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
+        rows: Sequence[Sequence[int]]
+        is_line = not isinstance(dims, Sequence)
+        if isinstance(dims, Sequence):
+            if chips is not None or len(dims) != len(AXES):
+                what = "give one number, or a dimension or None for both axes of the mesh, without chips"
+                raise KernelMisuse(f"dims={dims!r}: {what}")
+            rows = self._mesh()
+            along = [None if each is None else any_whole("a dimension of dims", each) for each in dims]
+        else:
+            rows = [self._found("line", 1).chips if chips is None else self._ranks(chips)]
+            along = [None, any_whole("dims", dims)]
+        if not any(self._rank in row for row in rows):
+            raise KernelMisuse(f"SIP {self._rank} makes a mesh tensor of chips {list(rows[0])}, without itself")
+        part = part_of(array, (along[0], along[1]), rows, self._rank)
+        return MeshTensor(self.tensor(part.array, memory, slices), rows, part.dims, is_line)
+
+    def to_numpy(self, tensor: Tensor | MeshTensor) -> "np.ndarray[Any, Any]":
+        """Wait until all kernels have ended, then return the elements of a tensor that are on this chip."""
         self._chip.wait_for_kernels()
+        tensor = self._own(tensor)
         size = tensor.pages.page_bytes
         places = (tensor.place(page) for page in range(tensor.pages.n_pages))
         data = b"".join(self._chip.tiles.memory(core).read(address, size) for core, address in places)
@@ -105,99 +145,115 @@ class Collectives:
 
     def all_gather(
         self,
-        tensor: Tensor,
+        tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
         topology: str = "line",
         num_links: Count | None = None,
+        chips: Sequence[int] | None = None,
+        cluster_axis: Within | None = None,
         bidirectional: bool = True,
         num_workers_per_link: Within | None = None,
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
-    ) -> Tensor:
+    ) -> Tensor | MeshTensor:
         """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
-        Every chip of the fabric must make the same calls. The default ``fabric`` contains all chips.
+        Every chip of the fabric must make the same calls.
+
+        ``chips``: ranks in order along the line or ring; by default one through all chips is found among the links, and
+        printed if it is not in the order of ranks. A ring that is not found becomes a line. ``cluster_axis``: 0 for an
+        operation in each column of the mesh at the same time, 1 for one in each row. ``fabric``: an open fabric, in
+        place of ``topology``, ``num_links``, ``chips`` and ``cluster_axis``.
 
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor.
         """
-        with self._open(fabric, topology, num_links) as fabric:
-            output = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
-            return self._note(
-                "all_gather", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-            )
+        own = self._own(tensor)
+        with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
+            output = self._gather(own, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+            options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
+            return _after(tensor, self._note("all_gather", own, dim, output, fabric, **options), cluster_axis, None)
 
     def reduce_scatter(
         self,
-        tensor: Tensor,
+        tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
         topology: str = "line",
         num_links: Count | None = None,
+        chips: Sequence[int] | None = None,
+        cluster_axis: Within | None = None,
         bidirectional: bool = True,
         is_direct: bool | None = None,
         slice_packets: Natural = 0,
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
-    ) -> Tensor:
+    ) -> Tensor | MeshTensor:
         """Enqueue a reduce-scatter: each chip gets one slice of the sum of all tensors. ``is_direct``: whether chips of
         a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: packets of one
         slice that a ring worker forwards before the next slice, 0 for all. For other arguments see :meth:`all_gather`.
         """
-        with self._open(fabric, topology, num_links) as fabric:
-            output = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        own = self._own(tensor)
+        with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
+            output = self._scatter(own, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
             options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
-            return self._note("reduce_scatter", tensor, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
+            self._note("reduce_scatter", own, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
+            return _after(tensor, output, cluster_axis, dim)
 
     def all_reduce(
         self,
-        tensor: Tensor,
+        tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
         topology: str = "line",
         num_links: Count | None = None,
+        chips: Sequence[int] | None = None,
+        cluster_axis: Within | None = None,
         bidirectional: bool = True,
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
-    ) -> Tensor:
+    ) -> Tensor | MeshTensor:
         """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
-        with self._open(fabric, topology, num_links) as fabric:
-            scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+        own = self._own(tensor)
+        with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
+            scattered = self._scatter(own, dim, fabric, bidirectional, None, 0, chunks_per_sync)
             output = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
-            return self._note(
-                "all_reduce", tensor, dim, output, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-            )
+            options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
+            return _after(tensor, self._note("all_reduce", own, dim, output, fabric, **options), cluster_axis, None)
 
     def all_to_all(
         self,
-        tensor: Tensor,
+        tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
         topology: str = "line",
         num_links: Count | None = None,
+        chips: Sequence[int] | None = None,
+        cluster_axis: Within | None = None,
         bidirectional: bool = True,
         num_workers_per_link: Within | None = None,
         fabric: Fabric | None = None,
-    ) -> Tensor:
+    ) -> Tensor | MeshTensor:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
-        far destinations in turn. For other arguments see :meth:`all_gather`.
+        far destinations in turn. For other arguments see :meth:`all_gather`. The result is this chip's.
         """
-        with self._open(fabric, topology, num_links) as fabric:
+        own = self._own(tensor)
+        with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             workers = _workers(num_workers_per_link)
-            call = self._call_plan(fabric, tensor, bidirectional)
+            call = self._call_plan(fabric, own, bidirectional)
             position, size = call.place.position, call.place.size
-            along = self._dim(tensor, dim, size)
-            output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
+            along = self._dim(own, dim, size)
+            output = self._store.like(own, own.shape, size if along == 0 else 1)
 
             @cache
             def cut(source: int, to: int) -> list[PageGroup]:
-                pages = tensor.pages
-                parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
+                pages = own.pages
+                parts = (own, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
                 return pieces(parts, call.packet_bytes)
 
             all_to_all(call, lambda to: cut(position, to), lambda source: cut(source, position))
-            self._run(call, tensor, cut(position, position), workers or 1, fabric)
-            return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
+            self._run(call, own, cut(position, position), workers or 1, fabric)
+            return self._note("all_to_all", own, dim, output, fabric, bidirectional=bidirectional)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -253,22 +309,102 @@ class Collectives:
         return output
 
     @contextmanager
-    def _open(self, fabric: Fabric | None, topology: str, num_links: int | None) -> Iterator[Fabric]:
-        """Yield the given fabric of a call, or else open a fabric of all chips, which ends when the call has ended.
+    def _open(
+        self,
+        tensor: Tensor | MeshTensor,
+        fabric: Fabric | None,
+        topology: str,
+        num_links: int | None,
+        chips: Sequence[int] | None,
+        axis: int | None,
+    ) -> Iterator[Fabric]:
+        """Yield the given fabric of an operation, or else open one, which ends when the operation has ended.
 
         Raises:
-            KernelMisuse: if the topology is neither a line nor a ring.
+            KernelMisuse: if arguments exclude each other, or there is no such line or ring.
         """
+        one_of("topology", topology, TOPOLOGIES)
+        if axis is not None and axis not in AXES:
+            raise KernelMisuse(f"cluster_axis={axis}: give 0 (along columns of the mesh) or 1 (along rows)")
+        given = [name for name, each in (("fabric", fabric), ("chips", chips), ("cluster_axis", axis)) if each]
+        given += ["cluster_axis"] if axis == 0 else []
+        if len(given) > 1:
+            raise KernelMisuse(f"{' and '.join(given)} each say which chips take part; give one of them")
+        of_mesh = line_along(tensor.rows, self._rank, tensor.axis(axis)) if isinstance(tensor, MeshTensor) else None
+        if of_mesh is not None and (chips is not None or (fabric is not None and tuple(fabric.chips) != of_mesh)):
+            raise KernelMisuse(f"the operation is on chips {list(of_mesh)} of the {tensor}; leave chips and fabric out")
         self._tasks = []
         if fabric is not None:
             yield fabric
             return
-        one_of("topology", topology, TOPOLOGIES)
-        own = self._open_fabric(topology, None, num_links or 1, payload_bytes=self._ccl.packet_bytes)
+        line = self._line(topology, num_links or 1, chips, axis, of_mesh)
+        own = self._open_fabric(*line, num_links or 1, payload_bytes=self._ccl.packet_bytes)
         try:
             yield own
         finally:
             own.end_after(self._tasks)
+
+    def _line(
+        self,
+        topology: str,
+        num_links: int,
+        chips: Sequence[int] | None,
+        axis: int | None,
+        of_mesh: tuple[int, ...] | None,
+    ) -> Line:
+        """Return the line or ring of an operation; print one that is not in the order of ranks, or no ring."""
+        if chips is not None:
+            return Line(topology, self._ranks(chips))
+        if axis is not None:
+            lines = lines_along(self._mesh(), axis)
+        elif of_mesh is not None:
+            lines = [of_mesh]
+        else:
+            lines = [self._found(topology, num_links).chips]
+        graph = self._chip.plan.graph_of(num_links)
+        is_closed = topology == "ring" and all(graph.holds(Line(topology, line)) for line in lines)
+        found = topology if is_closed else "line"
+        text = f"{found} {' | '.join(' '.join(map(str, line)) for line in lines)}"
+        self._say(text if found == topology else f"{text} (no {topology} of these chips was found)", lines)
+        return Line(found, next(line for line in lines if self._rank in line))
+
+    def _say(self, text: str, lines: Sequence[Sequence[int]]) -> None:
+        """Print, once and on one rank, over which chips operations go."""
+        is_plain = "(" not in text and list(lines[0]) == list(range(self._chip.plan.system.n_sips))
+        if not is_plain and self._rank == min(map(min, lines)) and text not in self._said:
+            print(f"operations on {text}")
+        self._said.add(text)
+
+    def _found(self, topology: str, num_links: int) -> Line:
+        """Return the line or ring through all chips that the plan finds.
+
+        Raises:
+            KernelMisuse: if none is found even with one link between neighbours.
+        """
+        plan = self._chip.plan
+        line: Line | None = plan.line(topology, num_links) or plan.line(topology, 1)
+        if line is None:
+            what = f"no {topology} through all {plan.system.n_sips} chips was found among the links"
+            raise KernelMisuse(f"{what}; give chips=, ranks in an order in which neighbours have links")
+        return line
+
+    def _mesh(self) -> Sequence[Sequence[int]]:
+        rows: Sequence[Sequence[int]] = self._chip.plan.rows
+        if not rows:
+            raise KernelMisuse("the chips of this system form no mesh with known locations; give chips=")
+        return rows
+
+    def _ranks(self, chips: Sequence[int]) -> tuple[int, ...]:
+        return tuple(ranks("chips", chips, self._chip.plan.system.n_sips))
+
+    @property
+    def _rank(self) -> int:
+        rank: int = self._chip.session.rank
+        return rank
+
+    @staticmethod
+    def _own(tensor: Tensor | MeshTensor) -> Tensor:
+        return tensor.local if isinstance(tensor, MeshTensor) else tensor
 
     def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
         """Log a call with the arguments that must be equal on all chips of the fabric, and return ``result``.
@@ -446,6 +582,11 @@ class Collectives:
         if endpoint is None:
             endpoint = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)
         return endpoint
+
+
+def _after(given: Tensor | MeshTensor, result: Tensor, axis: int | None, dim: int | None) -> Tensor | MeshTensor:
+    """Return an operation's result as a tensor of the kind of its operand. ``dim``: the dimension that is now cut."""
+    return given.after(result, given.axis(axis), dim) if isinstance(given, MeshTensor) else result
 
 
 def _workers(count: int | None) -> int | None:

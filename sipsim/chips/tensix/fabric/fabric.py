@@ -143,6 +143,11 @@ class Places:
         """
         far = self.neighbours(rank)[way]
         channels = plan.links_to(rank, far)
+        if not channels:
+            what = f"no link for programs leads from SIP {rank} to SIP {far}, its neighbour in the {self.topology}"
+            closes = self.is_ring and {self.position(rank), self.position(far)} == {0, self.size - 1}
+            other = ", or topology='line'" if closes and self.size > 2 else ""
+            raise KernelMisuse(f"{what}; give chips= in an order in which neighbours have links{other}")
         if link >= len(channels):
             what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
             raise KernelMisuse(f"the fabric needs {link + 1} parallel links or more, but {what}; reduce num_links")
