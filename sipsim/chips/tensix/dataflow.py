@@ -48,7 +48,12 @@ class Dataflow:
         return NocAddress(Core(x, y), address)
 
     def read_word(self, address: int) -> int:
-        """Return the word at an address of this L1. Takes the time of one access."""
+        """Return the word at an address of this L1. Takes the time of one access.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         self._processor.spend(self._processor.l1_access_ps)
         return self._processor.memory.word(address)
 
@@ -60,8 +65,9 @@ class Dataflow:
         """Set the word at an address of this L1. Takes the time of one access.
 
         Raises:
-            KernelMisuse: if the value is not in 0 to 2**32 - 1.
+            KernelMisuse: if the value is not in 0 to 2**32 - 1, or the address is no multiple of 4.
         """
+        self._check_word(address)
         if type(value) is not int or not 0 <= value < 2**32:
             raise KernelMisuse(f"{self._processor.name}: a word is a whole number from 0 to 2**32 - 1, not {value!r}")
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
@@ -135,8 +141,9 @@ class Dataflow:
         """Start to add ``increment`` to a word of a tile. The increment arrives after all writes started earlier.
 
         Raises:
-            KernelMisuse: if the increment is not a whole number.
+            KernelMisuse: if the increment is not a whole number, or the address is no multiple of 4.
         """
+        self._check_word(semaphore.address)
         if type(increment) is not int:
             raise KernelMisuse(f"{self._processor.name}: an increment is a whole number, not {increment!r}")
         self._issue()
@@ -165,12 +172,22 @@ class Dataflow:
         self.write_word(address, value)
 
     def noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Wait until a semaphore in this L1 equals ``value``."""
+        """Wait until a semaphore in this L1 equals ``value``.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         memory = self._processor.memory
         self.wait_until(lambda: memory.word(address) == value, f"the semaphore at 0x{address:x} to be {value}")
 
     def noc_semaphore_wait_min(self, address: int, value: int) -> None:
-        """Wait until a semaphore in this L1 is ``value`` or more."""
+        """Wait until a semaphore in this L1 is ``value`` or more.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         memory = self._processor.memory
         self.wait_until(lambda: memory.word(address) >= value, f"the semaphore at 0x{address:x} to be {value} or more")
 
@@ -215,6 +232,11 @@ class Dataflow:
         """Return the simulated time in ns. The call takes ``timer_ns``."""
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
+
+    def _check_word(self, address: int) -> None:
+        if address % ATOMIC_BYTES:
+            what = f"{self._processor.name}: 0x{address:x} is no address of a word or semaphore"
+            raise KernelMisuse(f"{what}; give a multiple of {ATOMIC_BYTES} B")
 
     def _check_transaction_id(self, transaction_id: int) -> None:
         if not 0 <= transaction_id < TRANSACTION_IDS:

@@ -31,6 +31,8 @@ class EthDataflow(Dataflow):
         super().__init__(processor, tiles)
         self._transmitter = transmitter
         self._info_base = info_base
+        self._buffers: dict[int, range] = {}
+        """By channel, the far core's bytes of the last payload that this kernel has sent over the channel."""
 
     # --- commands -------------------------------------------------------------------------------------------------
 
@@ -54,16 +56,24 @@ class EthDataflow(Dataflow):
         processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends 1 word of 16 B or more, not {words} words")
-        link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
+        source, destination = source_words * WORD_BYTES, destination_words * WORD_BYTES
+        link.submit(queue, source, destination, words * WORD_BYTES, processor.name)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
         """Send ``nbytes`` over channel 0, as :meth:`eth_send_bytes_over_channel` does."""
         self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
 
     def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
-        """Send ``nbytes`` and, in a second command, the channel's words of flow control."""
-        self._send(source, destination, nbytes)
+        """Send ``nbytes`` and, in a second command, the channel's words of flow control.
+
+        Raises:
+            KernelMisuse: if the destination has the words of flow control, or bytes that a channel uses: the receiver
+                has not reported these bytes as free (:meth:`eth_receiver_channel_done`).
+        """
         sync = self.sync_address(channel)
+        self._check_buffer(destination, nbytes, channel)
+        self._send(source, destination, nbytes)
+        self._buffers[channel] = range(destination, destination + nbytes)
         self.write_bytes(sync, SYNC.pack(nbytes, 0, 0, 0))
         self._send(sync, sync, SYNC_BYTES)
 
@@ -166,6 +176,20 @@ class EthDataflow(Dataflow):
             if value % WORD_BYTES:
                 raise KernelMisuse(f"{self._processor.name}: the {name} {value} is no multiple of {WORD_BYTES} B")
         self.eth_send_packet(0, source // WORD_BYTES, destination // WORD_BYTES, nbytes // WORD_BYTES)
+
+    def _check_buffer(self, destination: int, nbytes: int, channel: int) -> None:
+        def overlaps(used: range) -> bool:
+            return destination < used.stop and used.start < destination + nbytes
+
+        what = f"{self._processor.name}: the payload of channel {channel}, {nbytes} B for 0x{destination:x},"
+        if overlaps(range(self._info_base, self.ack_address + SYNC_BYTES)):
+            raise KernelMisuse(f"{what} covers words of flow control; give an address from tt.l1_base on")
+        for other, used in self._buffers.items():
+            if overlaps(used) and self._sent(other):
+                raise KernelMisuse(
+                    f"{what} overlaps {len(used)} B at 0x{used.start:x} of channel {other}, which the receiver has not "
+                    "freed; give each channel its own buffer, and wait until the receiver is done with it"
+                )
 
     def _sent(self, channel: int) -> int:
         return self._processor.memory.word(self.sync_address(channel))

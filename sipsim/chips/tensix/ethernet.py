@@ -111,15 +111,15 @@ class Transmitter:
         self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
         self._send(arrival_ps, EthWrite(destination, data))
 
-    def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
+    def submit(self, queue: int, source: int, destination: int, nbytes: int, by: str) -> None:
         """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
-        L1.
+        L1. ``by``: name of the kernel.
 
         Raises:
-            MemoryAccessError: for an address outside of L1.
+            MemoryAccessError: for an address outside of L1, or a destination in the firmware's part.
             KernelMisuse: for a busy queue, or a queue other than 0.
         """
-        self._memory.check(destination, nbytes)
+        self._memory.check_target(destination, nbytes, f"{by}, over its link,")
         message = EthWrite(destination, self._memory.read(source, nbytes))
         if self.is_busy(queue):
             what = f"core {self.core}: transmit queue {queue} is busy"

@@ -30,14 +30,16 @@ class Pin:
 
 
 class TileMemory:
-    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages.
+    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages. ``floor``: first
+    address of programs; the memory below is the firmware's, and nothing writes there.
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
     ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.
     """
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, floor: int = 0) -> None:
         self.name = name
+        self.floor = floor
         self.nbytes = nbytes
         self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
@@ -61,7 +63,7 @@ class TileMemory:
         """Write bytes, and notify the watches of the range and all waiting tasks.
 
         Raises:
-            MemoryAccessError: for a range outside of the memory.
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
             SourceReused: for a range from which a transmission still reads.
         """
         self.check_write(address, len(data), now_ps, writer)
@@ -91,12 +93,25 @@ class TileMemory:
         """Check that a range may be written now.
 
         Raises:
-            MemoryAccessError: for a range outside of the memory.
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
             SourceReused: for a range from which a transmission still reads.
         """
-        self.check(address, nbytes)
+        self.check_target(address, nbytes, writer)
         if self._pins:
             self._check_pins(address, nbytes, now_ps, writer)
+
+    def check_target(self, address: int, nbytes: int, writer: str) -> None:
+        """Check that a command may write to a range when the command arrives.
+
+        Raises:
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
+        """
+        self.check(address, nbytes)
+        if address < self.floor:
+            raise MemoryAccessError(
+                f"{writer} writes {nbytes} B at 0x{address:x} of {self.name}, where the firmware is; give an address "
+                f"from 0x{self.floor:x} (ERISC_L1_UNRESERVED_BASE of an Ethernet core) on, such as one from tt.l1_base"
+            )
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
         """Forbid writes into a range, and return the pin, whose ``until_ps`` the reader sets."""

@@ -55,16 +55,21 @@ class Tiles:
             kind = self._plan.kinds.get(core)
             if kind is None:
                 raise KernelMisuse(f"tile {core} {NO_MEMORY}")
-            memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
+            name = f"{kind.value} {core} of SIP {self._sip}"
+            memory = self._memories[core] = TileMemory(name, self._nbytes(kind), self._floor(kind))
         return memory
 
     def problem_of(self, core: Core, address: int, nbytes: int) -> str:
-        """Return why a tile, on any chip of the run, does not have this memory; empty if the tile has the memory."""
+        """Return why no packet may write to this memory of a tile, on any chip of the run; empty if a packet may."""
         kind = self._plan.kinds.get(core)
         if kind is None:
             return f"tile {core} {NO_MEMORY}"
         size, text = self._nbytes(kind), f"{nbytes} B at 0x{address:x} are outside of tile {core}"
-        return f"{text}, which has {size} B" if address + nbytes > size else ""
+        if address + nbytes > size:
+            return f"{text}, which has {size} B"
+        floor = self._floor(kind)
+        text = f"{nbytes} B at 0x{address:x} of tile {core} are below 0x{floor:x}, where the firmware is"
+        return text if address < floor else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
         """Return the tiles whose memory was used, in order, each with the memory."""
@@ -75,7 +80,7 @@ class Tiles:
         ``write_id``: transaction id of the write, counted in ``by.unsent`` until the bytes have left.
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
-        memory.check(to, nbytes)
+        memory.check_target(to, nbytes, by.name)
         route = self._graph.data_route(by.noc, by.core, core)
         by.writes += 1
         start_ps = self.engine.now_ps
@@ -98,7 +103,7 @@ class Tiles:
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
         memory = self.memory(core)
-        memory.check(address, ATOMIC_BYTES)
+        memory.check_target(address, ATOMIC_BYTES, by.name)
         start_ps = self.engine.now_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
@@ -112,7 +117,7 @@ class Tiles:
         """Start a read into the processor's tile: a request to tile ``core``, which returns the bytes."""
         memory = self.memory(core)
         memory.check(address, nbytes)
-        by.memory.check(to, nbytes)
+        by.memory.check_target(to, nbytes, by.name)
         by.reads += 1
         start_ps = self.engine.now_ps
 
@@ -147,7 +152,7 @@ class Tiles:
         ``arrived(acknowledged_ps)``: called at the arrival, with the time of the acknowledgement.
         """
         memory = self.memory(core)
-        memory.check(to, len(data))
+        memory.check_target(to, len(data), by)
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
@@ -195,6 +200,10 @@ class Tiles:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
         path_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
         self.engine.at(self.engine.now_ps + delay_ps + path_ps, notified)
+
+    def _floor(self, kind: Kind) -> int:
+        params = self._plan.params
+        return {Kind.TENSIX: params.tensix.kernel_base, Kind.ETHERNET: params.ethernet.kernel_base}.get(kind, 0)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params
