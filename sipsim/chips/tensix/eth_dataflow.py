@@ -6,10 +6,13 @@
 """
 
 import struct
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
+from sipsim.chips.tensix.firmware import Firmware
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.core.errors import KernelMisuse
@@ -25,10 +28,23 @@ class EthDataflow(Dataflow):
     """Commands of an Ethernet core's processor. ``transmitter``: sending end of the core's link; None without a link.
 
     ``info_base``: address of ``erisc_info.channels``; the word after this array is the source of acknowledgements.
+    ``firmware``: the core's firmware, which retrains the link; None if the link has no outages.
+
+    Calls whose names begin with ``eth_`` contain ``run_routing``, but for those that only look: ``eth_txq_is_busy``,
+    ``eth_bytes_are_available_on_channel`` and ``eth_is_``.... A send runs the firmware once; a wait all through, at no
+    cost but in ``eth_noc_``..., where each poll that finds nothing costs a call.
     """
 
-    def __init__(self, processor: Processor, tiles: Tiles, transmitter: Transmitter | None, info_base: int) -> None:
+    def __init__(
+        self,
+        processor: Processor,
+        tiles: Tiles,
+        transmitter: Transmitter | None,
+        info_base: int,
+        firmware: Firmware | None,
+    ) -> None:
         super().__init__(processor, tiles)
+        self._firmware = firmware
         self._transmitter = transmitter
         self._info_base = info_base
         self._buffers: dict[int, range] = {}
@@ -51,9 +67,10 @@ class EthDataflow(Dataflow):
             KernelMisuse: on a core without a link, or for a queue that does not exist.
         """
         link, processor = self._link, self._processor
-        while link.is_busy(queue):
-            processor.spend_until(link.free_at_ps(), "the transmit queue")
-        processor.spend(processor.eth_command_ps)
+        with self.routing():
+            while link.is_busy(queue):
+                processor.spend_until(link.free_at_ps(), "the transmit queue")
+            processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends 1 word of 16 B or more, not {words} words")
         source, destination = source_words * WORD_BYTES, destination_words * WORD_BYTES
@@ -109,12 +126,14 @@ class EthDataflow(Dataflow):
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_acked` is true."""
-        self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
-                        f"the receiver of channel {channel} to have its payload")  # fmt: skip
+        with self.routing():
+            self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
+                            f"the receiver of channel {channel} to have its payload")  # fmt: skip
 
     def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_done` is true."""
-        self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_done` is true for channel 0."""
@@ -128,11 +147,13 @@ class EthDataflow(Dataflow):
 
     def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
         """Wait until ``nbytes`` have arrived on a channel."""
-        self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
 
     def eth_wait_for_bytes_on_channel(self, channel: int) -> None:
         """Wait until a payload has arrived on a channel."""
-        self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
         """Acknowledge the payload to the sender. ``ack_address``: address in this L1 of the word to send."""
@@ -148,22 +169,39 @@ class EthDataflow(Dataflow):
     # --- the guide's names for calls of the NoC that may switch to the firmware -----------------------------------
 
     def run_routing(self) -> None:
-        """Let the base firmware serve the link. Takes the time of a poll."""
-        self._processor.spend(self._processor.poll_ps)
+        """Let the base firmware run, which retrains the link after an outage. The call takes ``run_routing_ns``."""
+        with self.routing():
+            self._processor.spend(self._processor.routing_ps)
+
+    def routing(self) -> AbstractContextManager[object]:
+        """Let the firmware run all through a block, at no cost: library kernels call ``run_routing`` in loops."""
+        return nullcontext() if self._firmware is None else self._firmware.running()
 
     def eth_noc_async_write_barrier(self) -> None:
-        """Alias of :meth:`noc_async_write_barrier`."""
-        self.noc_async_write_barrier()
+        """Wait as :meth:`noc_async_write_barrier` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_async_write_barrier()
 
     def eth_noc_async_read_barrier(self) -> None:
-        """Alias of :meth:`noc_async_read_barrier`."""
-        self.noc_async_read_barrier()
+        """Wait as :meth:`noc_async_read_barrier` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_async_read_barrier()
 
     def eth_noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Alias of :meth:`noc_semaphore_wait`."""
-        self.noc_semaphore_wait(address, value)
+        """Wait as :meth:`noc_semaphore_wait` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_semaphore_wait(address, value)
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _routing_per_poll(self) -> Iterator[None]:
+        self._idle_ps = self._processor.routing_ps
+        try:
+            with self.routing():
+                yield
+        finally:
+            self._idle_ps = 0
 
     @property
     def _link(self) -> Transmitter:

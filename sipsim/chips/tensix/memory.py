@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 
-from sipsim.core.errors import MemoryAccessError, SourceReused
+from sipsim.core.errors import KernelMisuse, MemoryAccessError, SourceReused
 from sipsim.core.paged_bytes import PagedBytes
 from sipsim.core.units import format_exact_time_ps
 
@@ -34,7 +34,8 @@ class TileMemory:
     address of programs; the memory below is the firmware's, and nothing writes there.
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write.
-    ``last_arrival``: first address of the last message that arrived over the link, -1 before any message.
+    ``last_arrival``: first address of the last message that arrived over the link, -1 before any message. ``arriving``:
+    addresses of the message's bytes that are still to arrive.
     """
 
     def __init__(self, name: str, nbytes: int, floor: int = 0) -> None:
@@ -45,6 +46,7 @@ class TileMemory:
         self._pins: deque[Pin] = deque()
         self.reserved = range(0)
         self.last_arrival = -1
+        self.arriving = range(0)
         self.on_write: list[Callable[[], None]] = []
         self._watched: list[int] = []
         self._notes: dict[int, Note] = {}
@@ -132,6 +134,19 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             raise MemoryAccessError(f"{nbytes} B at 0x{address:x} are outside of {self.name} ({self.nbytes} B)")
+
+    def check_whole(self, address: int, nbytes: int, reader: str) -> None:
+        """Check that a range has no bytes of a message whose first bytes have arrived, and the range's have not.
+
+        Raises:
+            KernelMisuse: if the range has such bytes.
+        """
+        arriving = self.arriving
+        if address < arriving.stop and arriving.start < address + nbytes:
+            raise KernelMisuse(
+                f"{reader} reads {nbytes} B at 0x{address:x} of {self.name}, and bytes from 0x{arriving.start:x} on "
+                "are still to arrive in a message whose first bytes are here; wait for a word at the end of the message"
+            )
 
     def is_reserved(self, address: int, nbytes: int) -> bool:
         """Whether a range overlaps the addresses of a router."""

@@ -75,16 +75,36 @@ class Tiles:
         """Return the tiles whose memory was used, in order, each with the memory."""
         return sorted(self._memories.items())
 
-    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
-        """Start a write of bytes from the processor's tile, copied now, to address ``to`` of tile ``core``.
-        ``write_id``: transaction id of the write, counted in ``by.unsent`` until the bytes have left.
+    def write(
+        self,
+        by: Processor,
+        address: int,
+        core: Core,
+        to: int,
+        nbytes: int,
+        write_id: int | None = None,
+        is_copy: bool = False,
+    ) -> None:
+        """Start a write of bytes from the processor's tile, copied when they leave, to address ``to`` of tile ``core``.
+        They leave now, or later with jitter unless the write ``is_copy``. ``write_id``: transaction id of the write,
+        counted in ``by.unsent`` until the bytes have left.
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
         memory.check_target(to, nbytes, by.name)
+        by.memory.check_whole(address, nbytes, by.name)
         route = self._graph.data_route(by.noc, by.core, core)
         by.writes += 1
         start_ps = self.engine.now_ps
-        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
+        jitter = None if is_copy else self.jitter
+        leaves_ps = start_ps if jitter is None else jitter.departure_ps(by.noc, by.core, start_ps)
+        by.flushed_ps = max(by.flushed_ps, leaves_ps) + route.edges[0].drain_ps(nbytes)
+
+        def leave() -> None:
+            nonlocal data
+            data = by.memory.read(address, nbytes)
+
+        if leaves_ps > start_ps:
+            self.engine.at(leaves_ps, leave)
         if write_id is not None:
             by.unsent[write_id] += 1
             self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
@@ -98,7 +118,7 @@ class Tiles:
             )
             _notify(by)
 
-        self._start(by.noc, by.core, core, route, nbytes, arrive)
+        self._start(by.noc, by.core, core, route, nbytes, arrive, wait_ps=leaves_ps - start_ps)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
@@ -137,11 +157,21 @@ class Tiles:
         self._start(by.noc, by.core, core, request, REQUEST_BYTES, serve, (by.noc, by.core, REQUEST_BYTES))
 
     def _start(
-        self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
+        self,
+        noc: int,
+        src: Core,
+        dst: Core,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        source: Hashable = None,
+        wait_ps: int = 0,
     ) -> None:
-        """Start a transfer. ``source``: key of the sender, whose transfers stay in order; None for the tile's NIU."""
+        """Start a transfer ``wait_ps`` from now. ``source``: key of the sender, whose transfers stay in order; None for
+        the tile's NIU.
+        """
         jitter = self.jitter
-        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps)
+        delay_ps = wait_ps if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps, wait_ps)
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
 
     def deliver(
