@@ -53,7 +53,7 @@ def link_to(far, rank, tt):
 def worker(rank, world_size, tt):
     program, core = tt.create_program(), link_to(1 - rank, rank, tt)
     ends_it = MODE == "WORKER_INITIATED"
-    edm = tt.edm_builder(2 * CHANNELS, PAGE_BYTES, MODE)
+    edm = tt.edm_builder(2 * CHANNELS, PAGE_BYTES, termination=MODE)
     mine, theirs, received = tensor(rank), tensor(1 - rank), []
     for channel in range(2 * CHANNELS):
         # Channels 0, 2, 4 send from chip 0 to chip 1, the others back.

@@ -20,6 +20,7 @@ from sipsim.chips.tensix.fabric.connection import ConnectionWords
 from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.router import Router, blocked, unsettled
 from sipsim.chips.tensix.fabric.termination import LostPacket, loss_lines
+from sipsim.chips.tensix.firmware import Firmware
 from sipsim.chips.tensix.host import Metal
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import FAR_END, TileMemory
@@ -73,6 +74,11 @@ class TensixChip(Chip):
         jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
+        self._firmwares = {
+            channel: Firmware(plan.system.links[link.number].name, engine)
+            for channel, link in plan.links[context.rank].items()
+            if plan.system.outages[link.number]
+        }
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
         self.lost: list[LostPacket] = []
@@ -105,9 +111,16 @@ class TensixChip(Chip):
         processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
         dataflow = self._dataflow(processor)
 
+        cores = self.plan.floor_plan.ethernet
+        firmware = self._firmwares.get(cores.index(spec.core)) if spec.core in cores else None
+
         def body() -> None:
+            if firmware is not None:
+                firmware.kernel_started(name)
             spec.kernel(*spec.args, dataflow)
             processor.spend(0)
+            if firmware is not None:
+                firmware.kernel_ended()
             ended()
 
         return processor.make(body, self.host.loop, self._make_task, spec.is_server)
@@ -123,7 +136,9 @@ class TensixChip(Chip):
             return Dataflow(processor, self.tiles)
         channel = plan.floor_plan.ethernet.index(processor.core)
         info_base = plan.params.ethernet.kernel_base
-        return EthDataflow(processor, self.tiles, self._transmitters.get(channel), info_base)
+        return EthDataflow(
+            processor, self.tiles, self._transmitters.get(channel), info_base, self._firmwares.get(channel)
+        )
 
     # --- links ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +159,9 @@ class TensixChip(Chip):
         delays = (None, None) if jitter is None else (jitter.of_link(channel), jitter.of_credits(channel))
         params = plan.params.ethernet
         queue = TransmitQueue(kind, params.accept_ahead, outages)
-        return Transmitter(name, queue, params, core, self.tiles, send, delays)
+        parts = None if jitter is None else jitter.of_parts(channel)
+        firmware = self._firmwares.get(channel)
+        return Transmitter(name, queue, params, core, self.tiles, send, delays, parts, firmware)
 
     def receive(self, channel: int, body: bytes) -> None:
         """Handle a message that arrives from the far core of a link.
@@ -163,10 +180,19 @@ class TensixChip(Chip):
             what = f"a {type(packet).__name__} arrived on channel {channel}"
             raise InvariantViolation(f"{what}; this chip takes only EthWrite, and only on its links")
         core = self.plan.floor_plan.ethernet[eth_channel]
+        firmware = self._firmwares.get(eth_channel)
+        if firmware is None or not packet.down_ps:
+            self._arrive(core, packet)
+        else:
+            firmware.take(packet.down_ps, packet.up_ps, partial(self._arrive, core, packet))
+
+    def _arrive(self, core: Core, packet: EthWrite) -> None:
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
         memory.last_arrival = packet.address
         memory.last_origin = packet.origin if isinstance(packet, FabricWrite) else None
+        end = packet.address + len(packet.data)
+        memory.arriving = range(end, end + packet.follows)
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:

@@ -34,6 +34,8 @@ class Dataflow:
         self._processor = processor
         self.memory: TileMemory = processor.memory
         self._tiles = tiles
+        self._idle_ps = 0
+        """Time of each poll that finds nothing, besides the poll's own."""
 
     # --- addresses and words --------------------------------------------------------------------------------------
 
@@ -48,7 +50,12 @@ class Dataflow:
         return NocAddress(Core(x, y), address)
 
     def read_word(self, address: int) -> int:
-        """Return the word at an address of this L1. Takes the time of one access."""
+        """Return the word at an address of this L1. Takes the time of one access.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         self._processor.spend(self._processor.l1_access_ps)
         return self._processor.memory.word(address)
 
@@ -60,8 +67,9 @@ class Dataflow:
         """Set the word at an address of this L1. Takes the time of one access.
 
         Raises:
-            KernelMisuse: if the value is not in 0 to 2**32 - 1.
+            KernelMisuse: if the value is not in 0 to 2**32 - 1, or the address is no multiple of 4.
         """
+        self._check_word(address)
         if type(value) is not int or not 0 <= value < 2**32:
             raise KernelMisuse(f"{self._processor.name}: a word is a whole number from 0 to 2**32 - 1, not {value!r}")
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
@@ -70,11 +78,19 @@ class Dataflow:
         """Store bytes in this L1. Takes the time of one access per 16 B."""
         processor = self._processor
         processor.memory.check_write(address, len(data), processor.engine.now_ps, processor.name)
-        processor.spend(processor.l1_access_ps * _accesses(len(data)))
+        jitter = self._tiles.jitter
+        late_ps = 0 if jitter is None else jitter.store_delay_ps(processor.name)
+        processor.spend(processor.l1_access_ps * _accesses(len(data)) + late_ps)
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
-        """Return bytes of this L1. Takes the time of one access per 16 B."""
+        """Return bytes of this L1. Takes the time of one access per 16 B.
+
+        Raises:
+            KernelMisuse: for more than 16 B, of which some are still to arrive in a message over the link.
+        """
+        if nbytes > ACCESS_BYTES:
+            self._processor.memory.check_whole(address, nbytes, self._processor.name)
         self._processor.spend(self._processor.l1_access_ps * _accesses(nbytes))
         return self._processor.memory.read(address, nbytes)
 
@@ -97,11 +113,20 @@ class Dataflow:
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
         """Start to write ``nbytes`` of this L1 to a tile, with one command per NoC packet. The bytes of a packet are
-        copied when the packet's command has been issued.
+        copied when the packet's command has been issued, or, with jitter, when the packet leaves.
         """
         for done, part in self._packets(nbytes):
             self._issue()
             self._tiles.write(self._processor, source + done, destination.core, destination.address + done, part)
+
+    def noc_async_write_copy(self, source: int, destination: NocAddress, nbytes: int) -> None:
+        """Start to write as :meth:`noc_async_write` does, for library kernels: the bytes are copied when the packet's
+        command has been issued, with jitter, too, as if each command had a buffer of its own.
+        """
+        for done, part in self._packets(nbytes):
+            self._issue()
+            to = destination.address + done
+            self._tiles.write(self._processor, source + done, destination.core, to, part, is_copy=True)
 
     def noc_async_write_one_packet_with_trid(
         self, source: int, destination: NocAddress, nbytes: int, transaction_id: int
@@ -135,8 +160,9 @@ class Dataflow:
         """Start to add ``increment`` to a word of a tile. The increment arrives after all writes started earlier.
 
         Raises:
-            KernelMisuse: if the increment is not a whole number.
+            KernelMisuse: if the increment is not a whole number, or the address is no multiple of 4.
         """
+        self._check_word(semaphore.address)
         if type(increment) is not int:
             raise KernelMisuse(f"{self._processor.name}: an increment is a whole number, not {increment!r}")
         self._issue()
@@ -152,7 +178,12 @@ class Dataflow:
         processor = self._processor
         if processor.writes:
             self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
-        processor.spend_until(processor.acked_ps, "an acknowledgement")
+        late_ps = processor.acked_ps - processor.engine.now_ps
+        if self._idle_ps and late_ps > 0:
+            period_ps = processor.poll_ps + self._idle_ps
+            processor.spend(-(-late_ps // period_ps) * period_ps, "an acknowledgement")
+        else:
+            processor.spend_until(processor.acked_ps, "an acknowledgement")
 
     def noc_async_read_barrier(self) -> None:
         """Wait until the bytes of all reads are in this L1."""
@@ -165,12 +196,22 @@ class Dataflow:
         self.write_word(address, value)
 
     def noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Wait until a semaphore in this L1 equals ``value``."""
+        """Wait until a semaphore in this L1 equals ``value``.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         memory = self._processor.memory
         self.wait_until(lambda: memory.word(address) == value, f"the semaphore at 0x{address:x} to be {value}")
 
     def noc_semaphore_wait_min(self, address: int, value: int) -> None:
-        """Wait until a semaphore in this L1 is ``value`` or more."""
+        """Wait until a semaphore in this L1 is ``value`` or more.
+
+        Raises:
+            KernelMisuse: for an address that is no multiple of 4.
+        """
+        self._check_word(address)
         memory = self._processor.memory
         self.wait_until(lambda: memory.word(address) >= value, f"the semaphore at 0x{address:x} to be {value} or more")
 
@@ -216,13 +257,18 @@ class Dataflow:
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
 
+    def _check_word(self, address: int) -> None:
+        if address % ATOMIC_BYTES:
+            what = f"{self._processor.name}: 0x{address:x} is no address of a word or semaphore"
+            raise KernelMisuse(f"{what}; give a multiple of {ATOMIC_BYTES} B")
+
     def _check_transaction_id(self, transaction_id: int) -> None:
         if not 0 <= transaction_id < TRANSACTION_IDS:
             last = TRANSACTION_IDS - 1
             raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
 
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        return self._processor.wait_until(is_so, what, looks)
+        return self._processor.wait_until(is_so, what, looks, self._idle_ps)
 
     def _packets(self, nbytes: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each packet of the NoC."""

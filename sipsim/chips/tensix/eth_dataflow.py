@@ -6,10 +6,13 @@
 """
 
 import struct
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
+from sipsim.chips.tensix.firmware import Firmware
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.core.errors import KernelMisuse
@@ -25,12 +28,27 @@ class EthDataflow(Dataflow):
     """Commands of an Ethernet core's processor. ``transmitter``: sending end of the core's link; None without a link.
 
     ``info_base``: address of ``erisc_info.channels``; the word after this array is the source of acknowledgements.
+    ``firmware``: the core's firmware, which retrains the link; None if the link has no outages.
+
+    Calls whose names begin with ``eth_`` contain ``run_routing``, but for those that only look: ``eth_txq_is_busy``,
+    ``eth_bytes_are_available_on_channel`` and ``eth_is_``.... A send runs the firmware once; a wait all through, at no
+    cost but in ``eth_noc_``..., where each poll that finds nothing costs a call.
     """
 
-    def __init__(self, processor: Processor, tiles: Tiles, transmitter: Transmitter | None, info_base: int) -> None:
+    def __init__(
+        self,
+        processor: Processor,
+        tiles: Tiles,
+        transmitter: Transmitter | None,
+        info_base: int,
+        firmware: Firmware | None,
+    ) -> None:
         super().__init__(processor, tiles)
+        self._firmware = firmware
         self._transmitter = transmitter
         self._info_base = info_base
+        self._buffers: dict[int, range] = {}
+        """By channel, the far core's bytes of the last payload that this kernel has sent over the channel."""
 
     # --- commands -------------------------------------------------------------------------------------------------
 
@@ -49,21 +67,30 @@ class EthDataflow(Dataflow):
             KernelMisuse: on a core without a link, or for a queue that does not exist.
         """
         link, processor = self._link, self._processor
-        while link.is_busy(queue):
-            processor.spend_until(link.free_at_ps(), "the transmit queue")
-        processor.spend(processor.eth_command_ps)
+        with self.routing():
+            while link.is_busy(queue):
+                processor.spend_until(link.free_at_ps(), "the transmit queue")
+            processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends 1 word of 16 B or more, not {words} words")
-        link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
+        source, destination = source_words * WORD_BYTES, destination_words * WORD_BYTES
+        link.submit(queue, source, destination, words * WORD_BYTES, processor.name)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
         """Send ``nbytes`` over channel 0, as :meth:`eth_send_bytes_over_channel` does."""
         self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
 
     def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
-        """Send ``nbytes`` and, in a second command, the channel's words of flow control."""
-        self._send(source, destination, nbytes)
+        """Send ``nbytes`` and, in a second command, the channel's words of flow control.
+
+        Raises:
+            KernelMisuse: if the destination has the words of flow control, or bytes that a channel uses: the receiver
+                has not reported these bytes as free (:meth:`eth_receiver_channel_done`).
+        """
         sync = self.sync_address(channel)
+        self._check_buffer(destination, nbytes, channel)
+        self._send(source, destination, nbytes)
+        self._buffers[channel] = range(destination, destination + nbytes)
         self.write_bytes(sync, SYNC.pack(nbytes, 0, 0, 0))
         self._send(sync, sync, SYNC_BYTES)
 
@@ -99,12 +126,14 @@ class EthDataflow(Dataflow):
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_acked` is true."""
-        self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
-                        f"the receiver of channel {channel} to have its payload")  # fmt: skip
+        with self.routing():
+            self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
+                            f"the receiver of channel {channel} to have its payload")  # fmt: skip
 
     def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_done` is true."""
-        self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
         """Wait until :meth:`eth_is_receiver_channel_send_done` is true for channel 0."""
@@ -118,11 +147,13 @@ class EthDataflow(Dataflow):
 
     def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
         """Wait until ``nbytes`` have arrived on a channel."""
-        self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
 
     def eth_wait_for_bytes_on_channel(self, channel: int) -> None:
         """Wait until a payload has arrived on a channel."""
-        self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
+        with self.routing():
+            self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
         """Acknowledge the payload to the sender. ``ack_address``: address in this L1 of the word to send."""
@@ -138,22 +169,39 @@ class EthDataflow(Dataflow):
     # --- the guide's names for calls of the NoC that may switch to the firmware -----------------------------------
 
     def run_routing(self) -> None:
-        """Let the base firmware serve the link. Takes the time of a poll."""
-        self._processor.spend(self._processor.poll_ps)
+        """Let the base firmware run, which retrains the link after an outage. The call takes ``run_routing_ns``."""
+        with self.routing():
+            self._processor.spend(self._processor.routing_ps)
+
+    def routing(self) -> AbstractContextManager[object]:
+        """Let the firmware run all through a block, at no cost: library kernels call ``run_routing`` in loops."""
+        return nullcontext() if self._firmware is None else self._firmware.running()
 
     def eth_noc_async_write_barrier(self) -> None:
-        """Alias of :meth:`noc_async_write_barrier`."""
-        self.noc_async_write_barrier()
+        """Wait as :meth:`noc_async_write_barrier` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_async_write_barrier()
 
     def eth_noc_async_read_barrier(self) -> None:
-        """Alias of :meth:`noc_async_read_barrier`."""
-        self.noc_async_read_barrier()
+        """Wait as :meth:`noc_async_read_barrier` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_async_read_barrier()
 
     def eth_noc_semaphore_wait(self, address: int, value: int) -> None:
-        """Alias of :meth:`noc_semaphore_wait`."""
-        self.noc_semaphore_wait(address, value)
+        """Wait as :meth:`noc_semaphore_wait` does, with a call of ``run_routing`` per poll that finds nothing."""
+        with self._routing_per_poll():
+            self.noc_semaphore_wait(address, value)
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _routing_per_poll(self) -> Iterator[None]:
+        self._idle_ps = self._processor.routing_ps
+        try:
+            with self.routing():
+                yield
+        finally:
+            self._idle_ps = 0
 
     @property
     def _link(self) -> Transmitter:
@@ -166,6 +214,20 @@ class EthDataflow(Dataflow):
             if value % WORD_BYTES:
                 raise KernelMisuse(f"{self._processor.name}: the {name} {value} is no multiple of {WORD_BYTES} B")
         self.eth_send_packet(0, source // WORD_BYTES, destination // WORD_BYTES, nbytes // WORD_BYTES)
+
+    def _check_buffer(self, destination: int, nbytes: int, channel: int) -> None:
+        def overlaps(used: range) -> bool:
+            return destination < used.stop and used.start < destination + nbytes
+
+        what = f"{self._processor.name}: the payload of channel {channel}, {nbytes} B for 0x{destination:x},"
+        if overlaps(range(self._info_base, self.ack_address + SYNC_BYTES)):
+            raise KernelMisuse(f"{what} covers words of flow control; give an address from tt.l1_base on")
+        for other, used in self._buffers.items():
+            if overlaps(used) and self._sent(other):
+                raise KernelMisuse(
+                    f"{what} overlaps {len(used)} B at 0x{used.start:x} of channel {other}, which the receiver has not "
+                    "freed; give each channel its own buffer, and wait until the receiver is done with it"
+                )
 
     def _sent(self, channel: int) -> int:
         return self._processor.memory.word(self.sync_address(channel))

@@ -1,25 +1,39 @@
 """Transmitting side of an Ethernet core, and the message that crosses the core's link: bytes for the far core's L1."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sipsim.chips.tensix.jitter import Delays
+from msgspec import structs
+
+from sipsim.chips.tensix.firmware import Firmware
+from sipsim.chips.tensix.jitter import Delays, Parts
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import EthernetParams
 from sipsim.chips.tensix.tiles import Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue, TransmitTimes
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
-from sipsim.fabric.links.frames import Address, Data, Packet, Small, packet_kind
+from sipsim.fabric.links.frames import Address, Data, Number, Packet, Small, packet_kind
 from sipsim.fabric.links.outages import Losses, OutageUse
 from sipsim.records.report import LinkUse
 
 
 @packet_kind
 class EthWrite(Packet, tag=20):
-    """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival."""
+    """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival.
+    ``follows``: bytes of the same message that arrive later, in a message of their own. ``down_ps``, ``up_ps``: the
+    last outage before the message crossed the link; both 0 without one.
+    """
 
     address: Address
     data: Data
+    follows: Number
+    down_ps: Number
+    up_ps: Number
+
+
+def whole(address: int, data: bytes) -> EthWrite:
+    """Return a message that arrives at once, over a link that has had no outage."""
+    return EthWrite(address, data, 0, 0, 0)
 
 
 @packet_kind
@@ -45,7 +59,9 @@ class Transmitter:
     changes neither the time of a single message nor the rate, as the slowest of wire and copies bounds the rate. The
     far core sees a message when the last byte is in L1. All times are known at the command, so a message needs one
     simulation event. ``send(arrival_ps, message)`` delivers to the far core's L1, which is as large as this core's.
-    ``delays``: jitter of messages and jitter of :meth:`send_between`, None without jitter.
+    ``delays``: jitter of messages and jitter of :meth:`send_between`, None without jitter. ``parts``: divisions of
+    kernels' messages, whose second parts arrive later than the first; None without jitter. ``firmware``: the core's
+    firmware, which retrains the link for kernels' messages; None if the link has no outages.
     """
 
     def __init__(
@@ -57,6 +73,8 @@ class Transmitter:
         tiles: Tiles,
         send: Callable[[Ps, EthWrite], None],
         delays: tuple[Delays | None, Delays | None] = (None, None),
+        parts: Parts | None = None,
+        firmware: Firmware | None = None,
     ) -> None:
         self.core = core
         self._name = name
@@ -65,10 +83,12 @@ class Transmitter:
         self._send = send
         self._log = tiles.log
         self._jitter, self._credit_jitter = delays
+        self._parts = parts
+        self._firmware = firmware
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
         self._copy_bytes = params.copy_bytes
-        self._read_ps = self._written_ps = self._between_ps = 0
+        self._read_ps = self._written_ps = self._between_ps = self._sent_ps = 0
         self._queue = queue
         self.bytes_sent = self._commands = self._words_bytes = 0
 
@@ -108,8 +128,8 @@ class Transmitter:
         self._count(len(data))
         times = self._queue.submit(max(time_ps, self._queue.free_at_ps(time_ps)), len(data))
         assert times is not None, "the queue is free then"
-        message = EthWrite(destination, data) if origin is None else FabricWrite(destination, data, origin)
-        self._deliver(0, message, times, stored_bytes)
+        message = whole(destination, data) if origin is None else FabricWrite(destination, data, 0, 0, 0, origin)
+        self._deliver(0, message, times, stored_bytes, is_kernels=False)
         return times.tail_left_ps
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
@@ -118,7 +138,7 @@ class Transmitter:
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
         if times.loss is not None:
-            self._losses.add(times.loss, len(data), EthWrite(destination, data))
+            self._losses.add(times.loss, len(data), whole(destination, data))
             return
         # The store of a word takes less than a packet of the wire, and words stay in order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
@@ -126,18 +146,19 @@ class Transmitter:
         if self._credit_jitter is not None:
             arrival_ps = self._credit_jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
-        self._send(arrival_ps, EthWrite(destination, data))
+        self._send(arrival_ps, whole(destination, data))
 
-    def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
+    def submit(self, queue: int, source: int, destination: int, nbytes: int, by: str) -> None:
         """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
-        L1.
+        L1. ``by``: name of the kernel.
 
         Raises:
-            MemoryAccessError: for an address outside of L1.
+            MemoryAccessError: for an address outside of L1, or a destination in the firmware's part.
             KernelMisuse: for a busy queue, or a queue other than 0.
         """
-        self._memory.check(destination, nbytes)
-        message = EthWrite(destination, self._memory.read(source, nbytes))
+        self._memory.check_target(destination, nbytes, f"{by}, over its link,")
+        self._memory.check_whole(source, nbytes, by)
+        message = whole(destination, self._memory.read(source, nbytes))
         if self.is_busy(queue):
             what = f"core {self.core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; call eth_txq_is_busy before a command")
@@ -145,7 +166,7 @@ class Transmitter:
         times = self._queue.submit(self._engine.now_ps, nbytes)
         assert times is not None, "the queue was not busy"
         self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps).until_ps = times.tail_left_ps
-        self._deliver(source, message, times, self._copy_bytes)
+        self._deliver(source, message, times, self._copy_bytes, is_kernels=True)
 
     def link_use(self) -> LinkUse:
         """Return the use of the link so far; the words of :meth:`send_between` count as credits."""
@@ -160,7 +181,9 @@ class Transmitter:
         self.bytes_sent += nbytes
         self._commands += 1
 
-    def _deliver(self, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int) -> None:
+    def _deliver(
+        self, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int, is_kernels: bool
+    ) -> None:
         """Copy a message through both subsystems, and send it to the far core."""
         nbytes = len(message.data)
         if times.loss is not None:
@@ -174,4 +197,26 @@ class Transmitter:
         if self._jitter is not None:
             arrival_ps = self._jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 0, source, message.address, nbytes, left_ps, arrival_ps)
-        self._send(arrival_ps, message)
+        sent = [(arrival_ps, message)]
+        if is_kernels and self._parts is not None and self._jitter is not None and nbytes > WORD_BYTES:
+            first = self._parts.first_words(nbytes // WORD_BYTES) * WORD_BYTES
+            rest = structs.replace(message, address=message.address + first, data=message.data[first:])
+            head = structs.replace(message, data=message.data[:first], follows=nbytes - first)
+            sent = [(arrival_ps, head), (self._jitter.later_ps(arrival_ps), rest)]
+        outage = self._queue.last_outage(times.arrival_ps) if is_kernels else None
+        if self._firmware is None or outage is None:
+            self._send_all(sent)
+            return
+        sent = [(at_ps, structs.replace(each, down_ps=outage.down_ps, up_ps=outage.up_ps)) for at_ps, each in sent]
+        submitted_ps = self._engine.now_ps
+
+        def retrained() -> None:
+            now_ps = self._engine.now_ps
+            self._send_all(sent, 0 if now_ps == submitted_ps else max(now_ps - outage.up_ps, 0))
+
+        self._firmware.when_run(outage.down_ps, retrained)
+
+    def _send_all(self, sent: Sequence[tuple[Ps, EthWrite]], late_ps: Ps = 0) -> None:
+        for at_ps, message in sent:
+            self._sent_ps = max(self._sent_ps, at_ps + late_ps)
+            self._send(self._sent_ps, message)

@@ -20,7 +20,7 @@ from sipsim.chips.tensix.arguments import (
 from sipsim.chips.tensix.ccl.operations import Collectives
 from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
-from sipsim.chips.tensix.edm.layout import TerminationMode, WorkerSignal, layout
+from sipsim.chips.tensix.edm.layout import BufferSharingMode, TerminationMode, WorkerSignal, layout
 from sipsim.chips.tensix.fabric.fabric import ROLES, Fabric, Places
 from sipsim.chips.tensix.noc import NOCS, Core, Kind
 from sipsim.chips.tensix.params import ChipParams
@@ -234,16 +234,23 @@ class Metal:
         self,
         num_channels: int,
         page_bytes: int,
+        buffer_sharing: str = "NOT_SHARED",
         termination: str = "MESSAGE_COUNT_REACHED",
         is_merged: bool = True,
     ) -> EriscDataMoverBuilder:
         """Make a builder of an ERISC data mover whose buffers have as many whole pages as the L1 of an Ethernet core
-        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: whether a payload and
-        the word ``bytes_sent`` are sent in one command instead of two.
+        allows. ``buffer_sharing``: ``NOT_SHARED``, a buffer for each channel; the guide's other modes are refused.
+        ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: whether a payload and the
+        word ``bytes_sent`` are sent in one command instead of two.
 
         Raises:
-            KernelMisuse: for channels or pages that do not fit, or an unknown termination.
+            KernelMisuse: for channels or pages that do not fit, an unknown termination, or a mode that is unknown or
+                not simulated.
         """
+        one_of("buffer_sharing", buffer_sharing, BufferSharingMode.__members__)
+        if buffer_sharing != BufferSharingMode.NOT_SHARED.name:
+            what = f"tt.edm_builder: buffer_sharing={buffer_sharing!r} is not simulated"
+            raise KernelMisuse(f"{what}: each channel has its own buffer; give 'NOT_SHARED'")
         modes = TerminationMode.__members__
         one_of("termination", termination, modes)
         ethernet = self._plan.params.ethernet

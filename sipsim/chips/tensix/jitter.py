@@ -13,8 +13,13 @@ Jitter only adds latency. So every bound of the conservative synchronisation sti
   later does not send earlier, as no event precedes its cause.
 
 Jitter keeps the orders that hardware keeps: messages of one queue of a link arrive in the order of their sends, and
-commands of one tile to another on one NoC start in the order of their issue. All other orders may change. A wait until
-writes have left (``noc_async_writes_flushed``) ignores draws, as if a draw delayed the write on the path.
+commands of one tile to another on one NoC start in the order of their issue. All other orders may change:
+
+* A kernel's message over a link arrives in two parts, divided at a random word, the second part later than the first.
+* A kernel's NoC write leaves the tile late, rarely: the bytes are read then, and only a wait until writes have left
+  (``noc_async_writes_flushed``) or have arrived includes this delay. A draw on the path from tile to tile delays the
+  write after it has left.
+* A kernel's store into its L1 is late, rarely.
 """
 
 from hashlib import blake2b
@@ -25,6 +30,9 @@ from sipsim.core.units import ns_to_ps
 
 Ps = int
 NUMBER_BYTES = 8
+RARE = 16
+"""One of so many rare delays is more than 0."""
+DIVISIONS = 2**32
 
 
 class Draws:
@@ -41,6 +49,31 @@ class Draws:
         self._number += 1
         drawn = blake2b(number, key=self._key, digest_size=NUMBER_BYTES).digest()
         return int.from_bytes(drawn, "big") * self._range >> 8 * NUMBER_BYTES
+
+
+class RareDraws(Draws):
+    """Random times of one place, of which one in :data:`RARE` is uniformly distributed from 0 to ``most_ps``, and the
+    others are 0.
+    """
+
+    def __init__(self, seed: int, place: str, most_ps: Ps) -> None:
+        super().__init__(seed, place, most_ps * RARE)
+        self._others = most_ps * (RARE - 1)
+
+    def next_ps(self) -> Ps:
+        """Return the next random time."""
+        return max(super().next_ps() - self._others, 0)
+
+
+class Parts:
+    """Random divisions of the messages of one place into two parts."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def first_words(self, words: int) -> int:
+        """Return the size of the first part of a message of ``words``, 2 or more; both parts have 1 word or more."""
+        return 1 + self._draws.next_ps() * (words - 1) // (DIVISIONS + 1)
 
 
 class Delays:
@@ -63,9 +96,11 @@ class Jitter:
         self._seed = seed
         self._sip = sip
         self._link_ps, self._noc_ps = ns_to_ps(params.link_ns), ns_to_ps(params.noc_ns)
-        self._start_ps = ns_to_ps(params.start_ns)
+        self._start_ps, self._late_ps = ns_to_ps(params.start_ns), ns_to_ps(params.late_ns)
         self._paths: dict[tuple[int, Core, Core], Delays] = {}
         self._starts: dict[tuple[Core, int], Draws] = {}
+        self._departures: dict[tuple[int, Core], Delays] = {}
+        self._stores: dict[str, RareDraws] = {}
 
     @classmethod
     def of(cls, params: JitterParams, sip: int) -> "Jitter | None":
@@ -75,6 +110,10 @@ class Jitter:
     def of_link(self, channel: int) -> Delays:
         """Return the delays of the messages that an Ethernet channel sends."""
         return Delays(self._draws(f"link {channel}", self._link_ps))
+
+    def of_parts(self, channel: int) -> Parts:
+        """Return the divisions of the messages that kernels send on an Ethernet channel."""
+        return Parts(self._draws(f"link {channel} parts", DIVISIONS))
 
     def of_credits(self, channel: int) -> Delays:
         """Return the delays of the credits that a router sends on an Ethernet channel, in a queue of their own."""
@@ -87,6 +126,22 @@ class Jitter:
             draws = self._draws(f"noc {noc} {src} {dst}", self._noc_ps)
             path = self._paths[noc, src, dst] = Delays(draws)
         return path.later_ps(now_ps + delay_ps) - now_ps
+
+    def departure_ps(self, noc: int, src: Core, now_ps: Ps) -> Ps:
+        """Return the time, now or later, at which a write leaves a tile on a NoC, in the order of the tile's writes."""
+        departures = self._departures.get((noc, src))
+        if departures is None:
+            draws = RareDraws(self._seed, f"SIP {self._sip} departures {noc} {src}", self._late_ps)
+            departures = self._departures[noc, src] = Delays(draws)
+        return departures.later_ps(now_ps)
+
+    def store_delay_ps(self, kernel: str) -> Ps:
+        """Return the delay of the next store of a kernel into its L1. ``kernel``: names of kernel and tile."""
+        draws = self._stores.get(kernel)
+        if draws is None:
+            place = f"SIP {self._sip} stores {kernel}"
+            draws = self._stores[kernel] = RareDraws(self._seed, place, self._late_ps)
+        return draws.next_ps()
 
     def start_delay_ps(self, core: Core, processor: int) -> Ps:
         """Return the delay between a program's start and the start of the next kernel of a processor."""

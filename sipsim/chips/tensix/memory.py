@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 
-from sipsim.core.errors import MemoryAccessError, SourceReused
+from sipsim.core.errors import KernelMisuse, MemoryAccessError, SourceReused
 from sipsim.core.paged_bytes import PagedBytes
 from sipsim.core.units import format_exact_time_ps
 
@@ -31,16 +31,19 @@ class Pin:
 
 
 class TileMemory:
-    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages.
+    """Memory of one tile: ``nbytes`` bytes, initially 0. ``name``: the memory's name in messages. ``floor``: first
+    address of programs; the memory below is the firmware's, and nothing writes there.
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write, except its
     termination word at ``signal_at``. ``last_arrival``: first address of the last message that arrived over the link,
-    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric. ``refresh()`` sets the
-    statistics in ``reserved`` with :meth:`put` before a read, so that they take no time while nobody reads.
+    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric. ``arriving``: addresses of
+    the message's bytes that are still to arrive. ``refresh()`` sets the statistics in ``reserved`` with :meth:`put`
+    before a read, so that they take no time while nobody reads.
     """
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, floor: int = 0) -> None:
         self.name = name
+        self.floor = floor
         self.nbytes = nbytes
         self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
@@ -49,6 +52,7 @@ class TileMemory:
         self.refresh: Callable[[], None] | None = None
         self.last_arrival = -1
         self.last_origin: tuple[int, int, int, int] | None = None
+        self.arriving = range(0)
         self.on_write: list[Callable[[], None]] = []
         self._watched: list[int] = []
         self._notes: dict[int, Note] = {}
@@ -73,7 +77,7 @@ class TileMemory:
         """Write bytes, and notify the watches of the range and all waiting tasks.
 
         Raises:
-            MemoryAccessError: for a range outside of the memory.
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
             SourceReused: for a range from which a transmission still reads.
         """
         self.check_write(address, len(data), now_ps, writer)
@@ -103,12 +107,25 @@ class TileMemory:
         """Check that a range may be written now.
 
         Raises:
-            MemoryAccessError: for a range outside of the memory.
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
             SourceReused: for a range from which a transmission still reads.
         """
-        self.check(address, nbytes)
+        self.check_target(address, nbytes, writer)
         if self._pins:
             self._check_pins(address, nbytes, now_ps, writer)
+
+    def check_target(self, address: int, nbytes: int, writer: str) -> None:
+        """Check that a command may write to a range when the command arrives.
+
+        Raises:
+            MemoryAccessError: for a range outside of the memory or in the firmware's part.
+        """
+        self.check(address, nbytes)
+        if address < self.floor:
+            raise MemoryAccessError(
+                f"{writer} writes {nbytes} B at 0x{address:x} of {self.name}, where the firmware is; give an address "
+                f"from 0x{self.floor:x} (ERISC_L1_UNRESERVED_BASE of an Ethernet core) on, such as one from tt.l1_base"
+            )
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
         """Forbid writes into a range, and return the pin, whose ``until_ps`` the reader sets."""
@@ -129,6 +146,19 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             raise MemoryAccessError(f"{nbytes} B at 0x{address:x} are outside of {self.name} ({self.nbytes} B)")
+
+    def check_whole(self, address: int, nbytes: int, reader: str) -> None:
+        """Check that a range has no bytes of a message whose first bytes have arrived, and the range's have not.
+
+        Raises:
+            KernelMisuse: if the range has such bytes.
+        """
+        arriving = self.arriving
+        if address < arriving.stop and arriving.start < address + nbytes:
+            raise KernelMisuse(
+                f"{reader} reads {nbytes} B at 0x{address:x} of {self.name}, and bytes from 0x{arriving.start:x} on "
+                "are still to arrive in a message whose first bytes are here; wait for a word at the end of the message"
+            )
 
     def is_reserved(self, address: int, nbytes: int) -> bool:
         """Whether a range overlaps the addresses of a router. The word for its termination signal is open to all."""

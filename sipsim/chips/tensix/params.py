@@ -64,8 +64,8 @@ class DramParams(Section, frozen=True):
 
 
 class RiscParams(Section, frozen=True):
-    """Costs of a core that runs a kernel: per NoC command, per Ethernet command, per poll of a word, per access to L1
-    and per read of the timer.
+    """Costs of a core that runs a kernel: per NoC command, per Ethernet command, per poll of a word, per access to L1,
+    per read of the timer and per call of ``run_routing``.
     """
 
     noc_command_ns: Ns
@@ -73,6 +73,7 @@ class RiscParams(Section, frozen=True):
     poll_ns: Annotated[float, Meta(gt=0, le=1e6)]
     l1_access_ns: Annotated[float, Meta(gt=0, le=1e6)]
     timer_ns: Annotated[float, Meta(gt=0, le=1e6)]
+    run_routing_ns: Ns
 
 
 class DataMoverParams(Section, frozen=True):
@@ -173,13 +174,15 @@ class FabricParams(Section, frozen=True):
 
 class JitterParams(Section, frozen=True):
     """Largest random delays: of the arrival of an Ethernet message (``link_ns``), the start of a NoC command
-    (``noc_ns``) and the start of a kernel (``start_ns``). Without a ``seed`` nothing is delayed.
+    (``noc_ns``) and the start of a kernel (``start_ns``); rare delays of the departure of a NoC write and of a kernel's
+    store (``late_ns``). Without a ``seed`` nothing is delayed.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
     link_ns: Ns
     noc_ns: Ns
     start_ns: Ns
+    late_ns: Ns
 
 
 class LaunchParams(Section, frozen=True):

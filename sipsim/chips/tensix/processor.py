@@ -51,6 +51,11 @@ class Processor:
         return ns_to_ps(self._risc.eth_command_ns)
 
     @cached_property
+    def routing_ps(self) -> Ps:
+        """The time of a call of ``run_routing`` in ps."""
+        return ns_to_ps(self._risc.run_routing_ns)
+
+    @cached_property
     def timer_ps(self) -> Ps:
         """The time of a read of the timer in ps."""
         return ns_to_ps(self._risc.timer_ns)
@@ -75,9 +80,10 @@ class Processor:
         """Spend the time until ``time_ps``, but at least ``owed_ps``."""
         self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what)
 
-    def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        """Poll every ``poll_ps`` until ``is_so()`` is true. Polls that find nothing need no simulation event: a change
-        calls the callbacks in ``looks``, and the end of the next poll is computed then.
+    def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks, idle_ps: Ps = 0) -> int:
+        """Poll until ``is_so()`` is true: a poll takes ``poll_ps``, and ``idle_ps`` more if it finds nothing. Polls
+        that find nothing need no simulation event: a change calls the callbacks in ``looks``, and the end of the next
+        poll is computed then.
 
         Returns:
             The number of polls.
@@ -87,31 +93,35 @@ class Processor:
             if is_so():
                 self.spend(self.poll_ps, what)
             else:
-                self._sleep(is_so, what, looks)
+                self._sleep(is_so, what, looks, idle_ps)
             if is_so():
-                return (self.engine.now_ps - began_ps) // self.poll_ps
+                return (self.engine.now_ps - began_ps + idle_ps) // (self.poll_ps + idle_ps)
 
-    def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
+    def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks, idle_ps: Ps) -> None:
         """Wait until the end of the poll that finds the condition true."""
         began_ps = self.engine.now_ps + self.owed_ps
         self.owed_ps = 0
         assert self.task is not None
-        looks.append(_Sleep(self, is_so, looks, began_ps))
+        looks.append(_Sleep(self, is_so, looks, began_ps, self.poll_ps + idle_ps))
         self.task.wait(what)
 
 
 class _Sleep:
-    """Wait of a processor since ``began_ps``: a callback in the list ``looks`` until ``is_so()`` is true. The callback
-    is an object instead of a function, so that the callback can remove itself from the list.
+    """Wait of a processor since ``began_ps``, with a poll every ``period_ps``: a callback in the list ``looks`` until
+    ``is_so()`` is true. The callback is an object instead of a function, so that the callback can remove itself from
+    the list.
     """
 
-    __slots__ = ("_began_ps", "_is_so", "_looks", "_processor")
+    __slots__ = ("_began_ps", "_is_so", "_looks", "_period_ps", "_processor")
 
-    def __init__(self, processor: Processor, is_so: Callable[[], bool], looks: Looks, began_ps: Ps) -> None:
+    def __init__(
+        self, processor: Processor, is_so: Callable[[], bool], looks: Looks, began_ps: Ps, period_ps: Ps
+    ) -> None:
         self._processor = processor
         self._is_so = is_so
         self._looks = looks
         self._began_ps = began_ps
+        self._period_ps = period_ps
 
     def __call__(self) -> None:
         """Test ``is_so()`` after a change. If true, resume the processor when the poll that sees the change ends."""
@@ -121,5 +131,5 @@ class _Sleep:
         engine, task, poll_ps = self._processor.engine, self._processor.task, self._processor.poll_ps
         assert task is not None
         now_ps = engine.now_ps
-        begin_ps = max(self._began_ps, now_ps + (self._began_ps - now_ps) % poll_ps)
+        begin_ps = max(self._began_ps, now_ps + (self._began_ps - now_ps) % self._period_ps)
         engine.at(begin_ps + poll_ps, task.resume)

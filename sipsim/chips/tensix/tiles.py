@@ -55,31 +55,56 @@ class Tiles:
             kind = self._plan.kinds.get(core)
             if kind is None:
                 raise KernelMisuse(f"tile {core} {NO_MEMORY}")
-            memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
+            name = f"{kind.value} {core} of SIP {self._sip}"
+            memory = self._memories[core] = TileMemory(name, self._nbytes(kind), self._floor(kind))
         return memory
 
     def problem_of(self, core: Core, address: int, nbytes: int) -> str:
-        """Return why a tile, on any chip of the run, does not have this memory; empty if the tile has the memory."""
+        """Return why no packet may write to this memory of a tile, on any chip of the run; empty if a packet may."""
         kind = self._plan.kinds.get(core)
         if kind is None:
             return f"tile {core} {NO_MEMORY}"
         size, text = self._nbytes(kind), f"{nbytes} B at 0x{address:x} are outside of tile {core}"
-        return f"{text}, which has {size} B" if address + nbytes > size else ""
+        if address + nbytes > size:
+            return f"{text}, which has {size} B"
+        floor = self._floor(kind)
+        text = f"{nbytes} B at 0x{address:x} of tile {core} are below 0x{floor:x}, where the firmware is"
+        return text if address < floor else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
         """Return the tiles whose memory was used, in order, each with the memory."""
         return sorted(self._memories.items())
 
-    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
-        """Start a write of bytes from the processor's tile, copied now, to address ``to`` of tile ``core``.
-        ``write_id``: transaction id of the write, counted in ``by.unsent`` until the bytes have left.
+    def write(
+        self,
+        by: Processor,
+        address: int,
+        core: Core,
+        to: int,
+        nbytes: int,
+        write_id: int | None = None,
+        is_copy: bool = False,
+    ) -> None:
+        """Start a write of bytes from the processor's tile, copied when they leave, to address ``to`` of tile ``core``.
+        They leave now, or later with jitter unless the write ``is_copy``. ``write_id``: transaction id of the write,
+        counted in ``by.unsent`` until the bytes have left.
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
-        memory.check(to, nbytes)
+        memory.check_target(to, nbytes, by.name)
+        by.memory.check_whole(address, nbytes, by.name)
         route = self._graph.data_route(by.noc, by.core, core)
         by.writes += 1
         start_ps = self.engine.now_ps
-        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
+        jitter = None if is_copy else self.jitter
+        leaves_ps = start_ps if jitter is None else jitter.departure_ps(by.noc, by.core, start_ps)
+        by.flushed_ps = max(by.flushed_ps, leaves_ps) + route.edges[0].drain_ps(nbytes)
+
+        def leave() -> None:
+            nonlocal data
+            data = by.memory.read(address, nbytes)
+
+        if leaves_ps > start_ps:
+            self.engine.at(leaves_ps, leave)
         if write_id is not None:
             by.unsent[write_id] += 1
             self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
@@ -93,12 +118,12 @@ class Tiles:
             )
             _notify(by)
 
-        self._start(by.noc, by.core, core, route, nbytes, arrive)
+        self._start(by.noc, by.core, core, route, nbytes, arrive, wait_ps=leaves_ps - start_ps)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
         memory = self.memory(core)
-        memory.check(address, ATOMIC_BYTES)
+        memory.check_target(address, ATOMIC_BYTES, by.name)
         start_ps = self.engine.now_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
@@ -112,7 +137,7 @@ class Tiles:
         """Start a read into the processor's tile: a request to tile ``core``, which returns the bytes."""
         memory = self.memory(core)
         memory.check(address, nbytes)
-        by.memory.check(to, nbytes)
+        by.memory.check_target(to, nbytes, by.name)
         by.reads += 1
         start_ps = self.engine.now_ps
 
@@ -132,11 +157,21 @@ class Tiles:
         self._start(by.noc, by.core, core, request, REQUEST_BYTES, serve, (by.noc, by.core, REQUEST_BYTES))
 
     def _start(
-        self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
+        self,
+        noc: int,
+        src: Core,
+        dst: Core,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        source: Hashable = None,
+        wait_ps: int = 0,
     ) -> None:
-        """Start a transfer. ``source``: key of the sender, whose transfers stay in order; None for the tile's NIU."""
+        """Start a transfer ``wait_ps`` from now. ``source``: key of the sender, whose transfers stay in order; None for
+        the tile's NIU.
+        """
         jitter = self.jitter
-        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps)
+        delay_ps = wait_ps if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps, wait_ps)
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
 
     def deliver(
@@ -147,7 +182,7 @@ class Tiles:
         ``arrived(acknowledged_ps)``: called at the arrival, with the time of the acknowledgement.
         """
         memory = self.memory(core)
-        memory.check(to, len(data))
+        memory.check_target(to, len(data), by)
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
@@ -195,6 +230,10 @@ class Tiles:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
         path_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
         self.engine.at(self.engine.now_ps + delay_ps + path_ps, notified)
+
+    def _floor(self, kind: Kind) -> int:
+        params = self._plan.params
+        return {Kind.TENSIX: params.tensix.kernel_base, Kind.ETHERNET: params.ethernet.kernel_base}.get(kind, 0)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -46,6 +46,7 @@ class TransmitQueue:
     def __init__(self, link: AnyLinkKind, accept_ahead: int, outages: Sequence[Outage] = ()) -> None:
         self._link = link
         self._latency_ps, self._bandwidth_bps = link.latency_ps, link.bandwidth_bps
+        self._outages = tuple(outages)
         self._retransmitter: Retransmitter | None = None
         if outages:
             self._retransmitter = Retransmitter(self._latency_ps, self._bandwidth_bps, outages, link.sends_again)
@@ -96,6 +97,10 @@ class TransmitQueue:
     def busy_ps(self) -> Ps:
         """The time for which the wire was busy with ``taken_bytes``, in ps."""
         return self._drain_ps(self.taken_bytes)
+
+    def last_outage(self, time_ps: Ps) -> Outage | None:
+        """Return the last outage that begins before ``time_ps``."""
+        return next((each for each in reversed(self._outages) if each.down_ps < time_ps), None)
 
     def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
         """Return the cost of each outage so far."""

@@ -84,7 +84,7 @@ def worker(rank, world_size, tt):
     core, checks = tt.ethernet_cores_to(1 - rank)[0], []
     for number, mover in enumerate(drawn(int(sys.argv[1]))):
         program, mode = tt.create_program(), "WORKER_INITIATED" if mover.by_worker else "MESSAGE_COUNT_REACHED"
-        edm = tt.edm_builder(len(mover.channels), mover.page_bytes, mode, mover.is_merged)
+        edm = tt.edm_builder(len(mover.channels), mover.page_bytes, "NOT_SHARED", mode, mover.is_merged)
         for place, channel in zip(tt.workers, mover.channels, strict=False):
             semaphore, base = tt.create_semaphore(program, place), 0x40000 + number * 0x4000
             sends = channel.is_forth is (rank == 0)

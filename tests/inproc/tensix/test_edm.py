@@ -92,7 +92,7 @@ def pause(ns, df):
 def one_program(rank, tt):
     program = tt.create_program()
     (core,) = tt.ethernet_cores_to(1 - rank)
-    edm = tt.edm_builder(len(SENDS), 16, MODE, MERGED)
+    edm = tt.edm_builder(len(SENDS), 16, "NOT_SHARED", MODE, MERGED)
     count = FAR_COUNT if rank and FAR_COUNT else COUNT if MODE == "MESSAGE_COUNT_REACHED" else 0
     for number, sends in enumerate(SENDS):
         place = tt.workers[10 * number + 3]

@@ -92,9 +92,10 @@ def test_any_header_is_delivered_or_refused(tmp_path: Path, revision: str, is_sh
             "64 B at 0x80000000 are outside of tile 1-1, which has 1499136 B",
         ),
         (pack(multicast(1, 1), TARGETS[0], 4353, False), "the payload is 4353 B, but a slot holds at most 4352 B"),
+        (pack(multicast(1, 1), write_to(ROUTER, 0x1AFC0), 64, False), "64 B at 0x1afc0 of tile 9-0 are below 0x1b000"),
         (b"\x3f" + bytes(47), "the command is 63, but this revision has commands 0 to 3"),
     ],
-    ids=["tile", "address", "size", "command"],
+    ids=["tile", "address", "size", "firmware", "command"],
 )
 def test_what_cannot_be_delivered_is_refused_where_it_is_written(
     tmp_path: Path, header: bytes, line: str, has_mux: bool
@@ -104,7 +105,7 @@ def test_what_cannot_be_delivered_is_refused_where_it_is_written(
     )
 
 
-@pytest.mark.parametrize("target", [write_to(ROUTER, 0x1B000 - 63), increment_of(ROUTER, 0x1B060, 1)])
+@pytest.mark.parametrize("target", [write_to(ROUTER, 0x1B000), increment_of(ROUTER, 0x1B060, 1)])
 def test_no_packet_is_for_what_routers_have(tmp_path: Path, target: Target) -> None:
     header = pack(multicast(1, 2), target, 64 * target.takes_payload, False)
     line = sent(tmp_path, header, "2025-11")

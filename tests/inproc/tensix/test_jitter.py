@@ -23,7 +23,7 @@ def test_a_data_mover_is_right_at_any_seed() -> None:
     usual = slices()
     runs = [slices("--jitter", seed) for seed in range(1, 9)]
     assert len({done.document["digest"] for done in (usual, *runs)}) == 9
-    assert {done.document["ranks"][1]["packets_sent"] for done in runs} == {usual.document["ranks"][1]["packets_sent"]}
+    assert {done.document["ranks"][1]["bytes_sent"] for done in runs} == {usual.document["ranks"][1]["bytes_sent"]}
 
 
 def test_the_mail_does_not_matter() -> None:
@@ -31,9 +31,9 @@ def test_the_mail_does_not_matter() -> None:
     assert len({done.document["digest"] for done in (slices("--jitter", 3), *runs)}) == 1
 
 
-@pytest.mark.parametrize("ranges", ["link_ns", "noc_ns", "start_ns"])
+@pytest.mark.parametrize("ranges", ["link_ns", "noc_ns", "start_ns", "late_ns"])
 def test_each_range_by_itself(ranges: str) -> None:
-    none = [f"system.chip_params.jitter.{key}=0" for key in ("link_ns", "noc_ns", "start_ns")]
+    none = [f"system.chip_params.jitter.{key}=0" for key in ("link_ns", "noc_ns", "start_ns", "late_ns")]
     flags = [word for each in none for word in ("--set", each)]
     still = slices("--jitter", 3, *flags)
     assert still.document["ranks"][1]["sim_end_ps"] == slices().document["ranks"][1]["sim_end_ps"]

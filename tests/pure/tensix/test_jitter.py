@@ -15,7 +15,9 @@ def draws(seed: int = 1, place: str = "a", most_ps: int = 1000) -> list[int]:
 
 
 def jitter(seed: int | None = 7, sip: int = 0, **ranges: float) -> Jitter:
-    found = Jitter.of(JitterParams(seed=seed, **{"link_ns": 5, "noc_ns": 3, "start_ns": 9, **ranges}), sip)
+    found = Jitter.of(
+        JitterParams(seed=seed, **{"link_ns": 5, "noc_ns": 3, "start_ns": 9, "late_ns": 7, **ranges}), sip
+    )
     assert found is not None
     return found
 
@@ -41,7 +43,7 @@ def test_what_is_delayed_is_never_sooner_and_keeps_its_order() -> None:
 
 
 def test_a_seed_is_needed() -> None:
-    assert Jitter.of(JitterParams(seed=None, link_ns=5, noc_ns=5, start_ns=5), 0) is None
+    assert Jitter.of(JitterParams(seed=None, link_ns=5, noc_ns=5, start_ns=5, late_ns=5), 0) is None
 
 
 def test_a_way_has_an_order_of_its_own() -> None:

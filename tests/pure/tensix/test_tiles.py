@@ -10,7 +10,7 @@ from water_filling import Offered
 from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
 from sipsim.chips.tensix.chip import TensixKind
-from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
+from sipsim.chips.tensix.ethernet import EthWrite, Transmitter, whole
 from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core, FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams, EthernetParams
@@ -129,11 +129,15 @@ def test_dram_has_a_rate_and_a_latency() -> None:
     assert max(ends) >= 20_000_000, "320,000 B at 16 GB/s"
 
 
+BASE = 0x1B000
+"""The first address of programs in an Ethernet core's L1."""
+
+
 def transmitter_of(link: AnyLinkKind, ethernet: EthernetParams, sent: list[tuple[int, EthWrite]]) -> Transmitter:
     plan, engine = FloorPlan(resolved_chip("wormhole")[1]), Engine()
     fabric = FlowFabric(engine, ONE_QUEUE)
     tiles = Tiles(0, plan, NocGraph(plan.params), fabric, engine, TileLog(OpLog(), engine))
-    tiles.memory(Core(9, 0)).write(0, bytes(range(250)) * 10, 0, "a test")
+    tiles.memory(Core(9, 0)).write(BASE, bytes(range(250)) * 10, 0, "a test")
     queue = TransmitQueue(link, ethernet.accept_ahead)
     return Transmitter("0.E>1.W", queue, ethernet, Core(9, 0), tiles, lambda *told: sent.append(told))
 
@@ -175,7 +179,7 @@ def test_the_stages_of_a_message(copy_ns_per_byte: float) -> None:
     transmitter = transmitter_of(link, replace(ethernet, **copy), sent)
     expected, wire, read, written = [], 0.0, 0.0, 0.0
     for nbytes in (1488, 16, 16, 1488):
-        transmitter.submit(0, 16, 32, nbytes)
+        transmitter.submit(0, BASE + 16, BASE + 32, nbytes, "a kernel")
         wire += (nbytes + 50) / 12.5
         read = max(read, wire + 422) + nbytes * copy_ns_per_byte
         written = max(written, read) + nbytes * copy_ns_per_byte
@@ -183,7 +187,7 @@ def test_the_stages_of_a_message(copy_ns_per_byte: float) -> None:
     transmitter._engine.run_before(None, 100)
     assert [arrival_ps / 1000 for arrival_ps, _ in sent] == pytest.approx(expected, abs=0.01)
     source = (bytes(range(250)) * 10)[16:]
-    assert [message for _, message in sent] == [EthWrite(32, source[:nbytes]) for nbytes in (1488, 16, 16, 1488)]
+    assert [message for _, message in sent] == [whole(BASE + 32, source[:nbytes]) for nbytes in (1488, 16, 16, 1488)]
     assert transmitter.bytes_sent == 2 * (1488 + 16)
 
 
@@ -192,15 +196,15 @@ def test_a_source_is_pinned_until_it_has_left() -> None:
     ethernet = resolved_chip("wormhole")[1].ethernet
     transmitter = transmitter_of(link_of_preset(load(), "tenstorrent_100g"), ethernet, [])
     for _ in range(2):
-        transmitter.submit(0, 0, 0, 1450)
+        transmitter.submit(0, BASE, BASE, 1450, "a kernel")
     memory, engine = transmitter._memory, transmitter._engine
     with pytest.raises(SourceReused):
-        memory.write(1449, b"x", 0, "a kernel")
+        memory.write(BASE + 1449, b"x", 0, "a kernel")
     engine.at(239_999, lambda: None)
     engine.run_before(240_000, 100)
     with pytest.raises(SourceReused, match="an Ethernet transmission reads until 240ns"):
-        memory.write(1449, b"x", engine.now_ps, "a kernel")
-    memory.write(1449, b"x", 240_000, "a kernel")
+        memory.write(BASE + 1449, b"x", engine.now_ps, "a kernel")
+    memory.write(BASE + 1449, b"x", 240_000, "a kernel")
 
 
 def test_a_queue_is_busy_when_its_places_are_taken() -> None:
@@ -209,10 +213,10 @@ def test_a_queue_is_busy_when_its_places_are_taken() -> None:
     transmitter = transmitter_of(link_of_preset(load(), "tenstorrent_100g"), ethernet, [])
     for _ in range(3):
         assert not transmitter.is_busy(0)
-        transmitter.submit(0, 0, 0, 1450)
+        transmitter.submit(0, BASE, BASE, 1450, "a kernel")
     assert transmitter.is_busy(0), "the first is on the wire, two wait"
     assert transmitter.free_at_ps() == 120_000
     with pytest.raises(KernelMisuse, match="core 9-0: transmit queue 0 is busy; call eth_txq_is_busy before a command"):
-        transmitter.submit(0, 0, 0, 16)
+        transmitter.submit(0, BASE, BASE, 16, "a kernel")
     with pytest.raises(KernelMisuse, match="there is no transmit queue 1; kernels have queue 0"):
-        transmitter.submit(1, 0, 0, 16)
+        transmitter.submit(1, BASE, BASE, 16, "a kernel")

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
-from sipsim.chips.tensix.arguments import Natural, checked, tiles
+from sipsim.chips.tensix.arguments import Natural, Within, checked, tiles, whole
 from sipsim.chips.tensix.edm.data_mover import erisc_data_mover
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
 from sipsim.chips.tensix.ethernet import WORD_BYTES
-from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.noc import NOCS, Core
 from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.chips.tensix.programs import EthernetConfig, KernelSpec, Program
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 from sipsim.core.errors import KernelMisuse
 
 Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]
@@ -66,7 +67,7 @@ class EriscDataMoverBuilder:
         """
         return self._add(False, worker_semaphore_address, num_messages, worker_coords, message_bytes)
 
-    def generate_edm_kernel(self, program: Program, core: Core | tuple[int, int], noc: int = 0) -> None:
+    def generate_edm_kernel(self, program: Program, core: Core | tuple[int, int], noc: Within = 0) -> None:
         """Add the data mover to a program, on Ethernet core ``core``, once per builder and core. ``noc``: the NoC for
         semaphore increments. The far end of the link needs a data mover with mirrored channels.
 
@@ -74,6 +75,7 @@ class EriscDataMoverBuilder:
             KernelMisuse: if channels are missing, the builder was built before, or the core cannot run a data mover.
         """
         core, layout = Core(*core), self._layout
+        whole("edm_builder.generate_edm_kernel: noc", noc, NOCS[0], NOCS[-1])
         if self._built_on is not None:
             raise KernelMisuse(f"this data mover is built on core {self._built_on} already; make one builder per core")
         if core not in self._ethernet:
@@ -92,6 +94,8 @@ class EriscDataMoverBuilder:
     ) -> ChannelBufferInterface:
         layout, number, workers = self._layout, len(self._channels), tiles("worker_coords", coords)
         self._check(num_messages, workers, message_bytes)
+        if semaphore % ATOMIC_BYTES:
+            raise KernelMisuse(f"worker_semaphore_address=0x{semaphore:x}: give a multiple of {ATOMIC_BYTES} B")
         self._channels.append(ChannelSpec(is_sender, semaphore, num_messages, workers, message_bytes))
         return ChannelBufferInterface(layout.buffer(number), layout.semaphore(number))
 

@@ -59,12 +59,15 @@ class DataMover:
     def run(self) -> None:
         """Serve until all channels have ended."""
         notes = {channel.semaphore: partial(self._written, channel) for channel in self._channels}
-        notes |= {channel.arrival: partial(self._arrived, channel) for channel in self._channels}
+        # The first and the last word that the link writes: a message may arrive in two parts.
+        for channel in self._channels:
+            notes |= dict.fromkeys((channel.arrival, channel.sync), partial(self._arrived, channel))
         for address, note in notes.items():
             self._df.memory.watch(address, note)
-        self._clear()
-        self._shake_hands()
-        self._serve()
+        with self._df.routing():
+            self._clear()
+            self._shake_hands()
+            self._serve()
         for address in notes:
             self._df.memory.unwatch(address)
 
@@ -83,7 +86,7 @@ class DataMover:
         """
         df = self._df
         for channel in self._channels:
-            if self._received_pair() is not None and channel.arrival == df.memory.last_arrival:
+            if self._received_pair() is not None and channel.arrival <= df.memory.last_arrival <= channel.sync:
                 raise too_early(channel.name)
             channel.clear()
         if df.peek(df.ack_address, SYNC_BYTES) != ACK_1:

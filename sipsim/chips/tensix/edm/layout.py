@@ -19,6 +19,14 @@ SEMAPHORE_STRIDE = 32
 """Bytes per semaphore, as in the guide's data structures."""
 
 
+class BufferSharingMode(Enum):
+    """Rule by which channels share buffers; only NOT_SHARED is simulated."""
+
+    NOT_SHARED = "each channel has its own buffer"
+    ROUND_ROBIN = "channels take buffers in turn"
+    SHARED = "channels have buffers in common"
+
+
 class TerminationMode(Enum):
     """Rule that determines a channel's last message: the builder's ``num_messages``, or the worker's signal."""
 

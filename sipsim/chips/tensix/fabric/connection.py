@@ -200,7 +200,7 @@ class FabricSender:
         self._check(route, nbytes, target)
         self.wait_for_empty_write_slot()
         if nbytes:
-            df.noc_async_write(source, NocAddress(endpoint.router, self._slot + endpoint.header_bytes), nbytes)
+            df.noc_async_write_copy(source, NocAddress(endpoint.router, self._slot + endpoint.header_bytes), nbytes)
         self._send_header(route, target, nbytes)
 
     def send_header(self, route: Route, target: Target, nbytes: int) -> None:
@@ -219,7 +219,7 @@ class FabricSender:
     def _send_header(self, route: Route, target: Target, nbytes: int) -> None:
         endpoint, df = self._endpoint, self._df
         df.store(self._header, pack(route, target, nbytes, endpoint.is_short))
-        df.noc_async_write(self._header, NocAddress(endpoint.router, self._slot), endpoint.header_bytes)
+        df.noc_async_write_copy(self._header, NocAddress(endpoint.router, self._slot), endpoint.header_bytes)
         df.owe_noc_command()
         self._sent += 1
 
@@ -227,7 +227,7 @@ class FabricSender:
         """Send a packet from ``address`` of this L1, where the header is in front of the payload. See :meth:`send`."""
         endpoint, df = self._endpoint, self._df
         self.wait_for_empty_write_slot()
-        df.noc_async_write(address, NocAddress(endpoint.router, self._slot), endpoint.header_bytes + payload_bytes)
+        df.noc_async_write_copy(address, NocAddress(endpoint.router, self._slot), endpoint.header_bytes + payload_bytes)
         df.owe_noc_command()
         self._sent += 1
 
@@ -242,19 +242,19 @@ class FabricSender:
         self._is_open = False
         endpoint, df = self._endpoint, self._df
         df.write_word(self._read, self._first + self._sent)
-        df.noc_async_write(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
+        df.noc_async_write_copy(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
         if endpoint.has_answer:
             self._announce(CLOSE)
             df.noc_semaphore_wait(self._ended, 1)
         else:
             df.store(self._header, TEARDOWN.to_bytes(ATOMIC_BYTES, "little"))
-            df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), ATOMIC_BYTES)
+            df.noc_async_write_copy(self._header, NocAddress(endpoint.router, endpoint.connection), ATOMIC_BYTES)
         df.noc_async_write_barrier()
 
     def _announce(self, state: int) -> None:
         endpoint, df = self._endpoint, self._df
         df.store(self._header, WORDS.pack(state, *df.core, self._credits, self._ended))
-        df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
+        df.noc_async_write_copy(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
 
     def _check(self, route: Any, nbytes: Any, target: Any) -> None:
         endpoint, core = self._endpoint, self._df.core
