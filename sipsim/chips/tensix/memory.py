@@ -36,7 +36,7 @@ class TileMemory:
 
     ``on_write``: callbacks after each write. ``reserved``: addresses of a router, which no packet may write, except its
     termination word at ``signal_at``. ``last_arrival``: first address of the last message that arrived over the link,
-    -1 before any message; ``last_origin``: of this message, if it was a packet of the fabric. ``arriving``: addresses of
+    -1 before any message; ``last_origin``: of this message, if it was a packet of a fabric. ``arriving``: addresses of
     the message's bytes that are still to arrive. ``refresh()`` sets the statistics in ``reserved`` with :meth:`put`
     before a read, so that they take no time while nobody reads.
     """
