@@ -264,6 +264,8 @@ class Collectives:
             yield fabric
             return
         one_of("topology", topology, TOPOLOGIES)
+        if any(map(self._chip.launches.is_used, self._chip.plan.floor_plan.ethernet)):
+            self._chip.wait_for_kernels()
         own = self._open_fabric(topology, None, num_links or 1, payload_bytes=self._ccl.packet_bytes)
         try:
             yield own
