@@ -338,6 +338,8 @@ class Collectives:
             yield fabric
             return
         line = self._line(topology, num_links or 1, chips, axis, of_mesh)
+        if any(map(self._chip.launches.is_used, self._chip.plan.floor_plan.ethernet)):
+            self._chip.wait_for_kernels()
         own = self._open_fabric(*line, num_links or 1, payload_bytes=self._ccl.packet_bytes)
         try:
             yield own
