@@ -59,7 +59,7 @@ def test_parallel_links_count_in_the_digest(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_its_links(tmp_path: Path) -> None:
-    """Not its file: the same links in another order, of other chips, give the same digest; another channel does not."""
+    """And places and hosts, not its file: equal ones of other chips give the same digest; another channel does not."""
     first = run_script(tmp_path, "--cluster", N300)
     texts = {
         "same": "[{chip: 7, chan: 1}, {chip: 4, chan: 9}], [{chip: 4, chan: 8}, {chip: 7, chan: 0}]",
@@ -68,7 +68,7 @@ def test_a_cluster_is_its_links(tmp_path: Path) -> None:
     digests = {}
     for name, text in texts.items():
         file = tmp_path / f"{name}.yaml"
-        rest = "chips: {}\nchips_with_mmio: []\nharvesting: {}\nboards: []\n"
+        rest = "chips: {4: [0, 0, 0, 0], 7: [1, 0, 0, 0]}\nchips_with_mmio: [4: 0]\nharvesting: {}\nboards: []\n"
         file.write_text(f"arch: {{7: Wormhole, 4: Wormhole}}\nethernet_connections: [{text}]\n{rest}")
         digests[name] = run_script(tmp_path, "--cluster", file).document["digest"]
     assert digests["same"] == first.document["digest"] != digests["other"]
