@@ -260,7 +260,7 @@ def run_unsynchronised(task: Task) -> Cost:
         engine = Engine()
         engine.env.process(working(engine.env, task))
         began_s, cpu_s = time.monotonic(), time.process_time()
-        engine.env.run()
+        engine.run_before(None, 10**12)
         report = [task.size, began_s, time.monotonic(), time.process_time() - cpu_s, engine.now_ps]
         os.write(write, json.dumps(report).encode())
 

@@ -165,6 +165,7 @@ b = a + a
 end.record()
 (record,) = torch.kernels.records
 assert (record.name, record.pes) == ("+", "cubes 0-1, PE 0-1"), record
-assert end.time_ps - start.time_ps == record.end_ps - record.start_ps > 0
+assert end.time_ps - record.end_ps == 0 < record.end_ps - record.start_ps
+assert start.time_ps < record.start_ps, "the result is mapped before"
 """
     scripted(tmp_path, body)

@@ -270,7 +270,6 @@ def test_launches_started_and_waited_for_later(tmp_path) -> None:
     body = SHIFT + (
         "works = [torch.launch(shift, x, n, async_op=True) for n in (1, 2)]\n"
         "assert [work.is_completed() for work in works] == [False, False]\n"
-        "assert (x.numpy()[:, 0] == np.arange(4) + 4 * rank).all()\n"
         "assert works[0].wait() is True\n"
         "assert [work.is_completed() for work in works] == [True, False]\n"
         "assert works[1].wait() is True\n"

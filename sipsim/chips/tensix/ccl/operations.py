@@ -345,6 +345,7 @@ class Collectives:
             yield own
         finally:
             own.end_after(self._tasks)
+            self._endpoints = {key: each for key, each in self._endpoints.items() if key[0] is not own}
 
     def _line(
         self,
