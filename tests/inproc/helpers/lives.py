@@ -117,10 +117,9 @@ PROGRAMS: dict[str, Program] = {
     "iterations": Program("rows", "iterations", PAIR, kept=10),
     **{name: Program("tensix", name, (*TILES, 1)) for name in ("noc", "programs")},
     **{name: Program("tensix", name, (*TILES, 2, "--topology", "ring_1d")) for name in ("link", "mover", "movers")},
-    **{
-        name: Program("tensix", name, (*TILES, 4, "--topology", "ring_1d"))
-        for name in ("fabric", "ring", "mux", "operations")
-    },
+    **{name: Program("tensix", name, (*TILES, 4, "--topology", "ring_1d")) for name in ("fabric", "ring", "mux")},
+    # Each operation opens a fabric of its own; an ended one is a cycle of its routers, which only the collector frees.
+    "operations": Program("tensix", "operations", (*TILES, 4, "--topology", "ring_1d"), kept=8),
 }
 
 
