@@ -74,6 +74,8 @@ SLOW_STACK: Any = {**SMALL, "set": [*SMALL["set"], "hbm.bandwidth_GBps=0.001"]}
 """Its ports of HBM bind what little a run moves."""
 SCRIPT_FLAGS: dict[str, Any] = {
     "products": SLOW_STACK,
+    # Timed copies of the collective's tensors would last longer than the product.
+    "products beside a collective": {**SMALL, "set": [*SMALL["set"], "host_copies=free"]},
     "script": WITH_MMU,
     "unread": {**WITH_MMU, "check_invariants": True},
     "hung": {"progress_timeout": 1},
