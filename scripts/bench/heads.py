@@ -52,7 +52,7 @@ def edge_bytes(plan: ProbePlan, probe: Probe, nbytes: int) -> dict[str, int]:
     back = prices.path(pair.dst.sip, dst, pair.src.sip, src, pair.reverse)
     forth = prices.path(pair.src.sip, src, pair.dst.sip, dst, pair.direction)
     answer = prices.answer(pair.src, pair.dst, knobs.buffer_kind, pair.reverse)
-    rings = plan.has_doorbells
+    rings = plan.ipcq.has_doorbells
     return {
         "data": bytes_on(probe.forward, WireFormat(knobs).message_bytes(nbytes)),
         "acknowledgement": bytes_on(answer, plan.resolved.components.pe_dma.ack_bytes) if rings else 0,

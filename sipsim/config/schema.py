@@ -559,6 +559,11 @@ class IpcqKnobs(Section, frozen=True):
     strict_validation: bool
     hw_strict: bool
 
+    @property
+    def has_doorbells(self) -> bool:
+        """Whether a doorbell behind a message writes the new head (ADR-0023 D23), not the message."""
+        return self.head_update == "doorbell"
+
 
 class CclDefaults(IpcqKnobs, frozen=True):
     """``defaults``: the algorithm that runs, and the default settings of all algorithms.

@@ -148,17 +148,18 @@ t.copy_(torch.from_numpy(np.ones(t.shape, np.int8)))
         assert took[1] - took[8] == pytest.approx(float(8 * (round_trip + drain + WRITE) - all_at_once), abs=50)
         assert took[2] - took[8] == pytest.approx(float(4 * (round_trip + drain + WRITE) + drain - all_at_once), abs=50)
 
+    @pytest.mark.parametrize("count", [0, COUNT])
     @pytest.mark.parametrize("entries", [1, 8])
-    def test_a_map(self, tmp_path: Path, entries: int) -> None:
+    def test_a_map(self, tmp_path: Path, entries: int, count: int) -> None:
         """To all eight PEs of the cube, with an entry of 24 B per block of the tensor; M_CPU counts seven answers after
-        the last dispatch, and the eighth when it comes."""
+        the last dispatch, and the eighth when it comes: late, if a count takes no time."""
         path, here = Paths(1), Node("m_cpu", 0, 0)
         to_cube = path.ns(IO_CPU_NODE, here) + Fraction(64 + 24 * entries, 64)
         last = Node("pe", 0, 7)
         there = path.ns(here, last) + Fraction(64 + 24 * entries, 64)
         back = path.ns(last, here) + Fraction(16, 64)
         dispatched = HOST + TAKE + to_cube + 8 * DISPATCH
-        counted = max(dispatched + 7 * COUNT, dispatched + there + back) + COUNT
+        counted = max(dispatched + 7 * count, dispatched + there + back) + count
         expected = counted + path.ns(here, IO_CPU_NODE) + Fraction(16, 64) + COUNT + HOST
         body = f"""
 mark()
@@ -166,7 +167,7 @@ t = torch.zeros(({entries}, 64), dtype="i8", dp=DPPolicy("row_wise", "row_wise",
 mark()
 assert times() == [{round(1000 * expected)}], (times(), {round(1000 * expected)})
 """
-        done(tmp_path, body, *mesh(1))
+        done(tmp_path, body, *mesh(1), "--set", f"m_cpu.gather_ns={count}")
 
     def test_a_map_to_all_cubes(self, tmp_path: Path) -> None:
         """IO_CPU has taken the answer of cube 0 when it still waits for that of cube 15, which comes last."""

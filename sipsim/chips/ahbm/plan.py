@@ -39,7 +39,7 @@ from sipsim.chips.ahbm.costs.bounds import ChipBounds, InstalledBounds, shortest
 from sipsim.chips.ahbm.costs.stack import Stack, stack_of
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
-from sipsim.chips.ahbm.ipcq.messages import DOORBELL, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.mesh import part_kinds
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.api.run_plan import RowReduction, RunPlan, reactions_ps
@@ -74,7 +74,6 @@ class Plan(RunPlan):
         self.system = AhbmSystem(resolved, self.ipcq)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.check_root_cube(self.system)
-        self.has_doorbells = self.ipcq.head_update == DOORBELL
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.issue_ps = ns_to_ps(resolved.components.pe_cpu.issue_ns)
         self.backpressure = backpressure_of(self.ipcq, resolved.components.pe_cpu)
@@ -184,13 +183,13 @@ class Plan(RunPlan):
         """Synchronization bounds that hold for any PE."""
         with self.resolved.reads.apart():
             modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
-        return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps, self.has_doorbells)
+        return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps, self.ipcq.has_doorbells)
 
     @cached_property
     def installed_bounds(self) -> InstalledBounds:
         """Synchronization bounds that would hold if only the plan's queue pairs existed."""
         channels = self.system.data_channels()
-        return InstalledBounds(self.system, self.entries, channels, self.ipcq_overhead_ps, self.has_doorbells)
+        return InstalledBounds(self.system, self.entries, channels, self.ipcq_overhead_ps, self.ipcq.has_doorbells)
 
     @cached_property
     def egress_ps(self) -> list[int]:

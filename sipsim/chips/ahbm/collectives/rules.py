@@ -19,7 +19,7 @@ from sipsim.chips.ahbm.collectives.settings import (
     unknown_algorithm,
 )
 from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
-from sipsim.chips.ahbm.ipcq.messages import DOORBELL, HEADER_BYTES
+from sipsim.chips.ahbm.ipcq.messages import HEADER_BYTES
 from sipsim.config.check import Path, Problem, Rule, check_registered, dotted, no_power_of_two, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import AlgorithmEntry, IpcqKnobs, Resolved
@@ -193,11 +193,11 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> None:
 def doorbells_carry_no_credits(resolved: Resolved) -> None:
     """Check that no queue pair has credits that travel with messages if messages are followed by doorbells."""
     name = resolved.ccl.defaults.algorithm
-    if effective_ipcq(resolved, name).head_update != DOORBELL:
+    if not effective_ipcq(resolved, name).has_doorbells:
         return
     head, key = knob_path(resolved, "head_update"), "credit_return_mode"
     why = "since a data write carries no credits; set fabric, or use --variant doorbell"
-    what = f"needs {dotted(head)}: {PIGGYBACK}, {why}"
+    what = f"needs {dotted(head)}: piggyback, {why}"
     modes: dict[Path, str | None] = {("defaults", key): resolved.ccl.defaults.credit_return_mode}
     modes |= {("algorithms", each, key): getattr(entry, key) for each, entry in resolved.ccl.algorithms.items()}
     for path, mode in modes.items():

@@ -6,7 +6,6 @@ from pathlib import PurePath
 import msgspec
 
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
-from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
 from sipsim.config.check import Path
 from sipsim.config.schema import IpcqKnobs, RankPer, Resolved, merged
 from sipsim.core.moved import HOMES, LABEL
@@ -88,7 +87,7 @@ def label_of(module: str) -> str:
     return f"{LABEL}.{name}" if package in HOMES else module
 
 
-_OFF = {"vc_chunk_header_bytes": 0, "head_update": PIGGYBACK}
+_OFF = {"vc_chunk_header_bytes": 0, "head_update": "piggyback"}
 """Settings that digests contain only with another value than this one."""
 
 

@@ -34,10 +34,6 @@ from sipsim.core.processes import Steps, Transfer
 from sipsim.fabric.graph import Route
 
 Ps = int
-Done = Callable[[int], None]
-"""Function that is called when the host sees the end of a request, with the span of that end."""
-
-
 Arrived = Callable[[bytes], None]
 """Function that is called when the bytes of a block that was read are at the host."""
 
@@ -102,8 +98,8 @@ class MCpuDma:
         asked, asked_ps = self._span(ASK_HOST, start_ps, cause, self._command_bytes), self._engine.now_ps
         route = port.writing(piece, sip.graph.route_through(HOST_NODE, self._node, port.node))
         yield self._moved("to device", route, sip.wire_format.data_bytes(block.nbytes))
-        yield from self._served(port, piece, is_read=False)
-        yield self._control.wait(port.written_ps(piece))
+        yield self._served(port, piece, is_read=False)
+        yield self._control.env.timeout(port.written_ps(piece))
         assert block.data is not None
         sip.memory.write_from_host(block.pa, block.data)
         return self._span(TO_DEVICE, asked_ps, asked, block.pa, block.nbytes)
@@ -114,9 +110,9 @@ class MCpuDma:
         """
         sip, start_ps, port, piece = self._sip, self._engine.now_ps, self._port(block), block.piece
         yield self._moved("commands", sip.graph.route(self._node, port.node), self._command_bytes)
-        yield from self._served(port, piece, is_read=True)
+        yield self._served(port, piece, is_read=True)
         reading = port.reading(piece, sip.graph.route_through(port.node, self._node, HOST_NODE))
-        yield self._control.wait(reading.first_ps)
+        yield self._control.env.timeout(reading.first_ps)
         data = sip.memory.read(block.pa, block.nbytes)
         passed = self._control.env.event()
         onward_ps = sip.graph.route(self._node, HOST_NODE).head_ps()
@@ -132,12 +128,11 @@ class MCpuDma:
         yield passed
         return self._span(FROM_DEVICE, start_ps, cause, block.pa, block.nbytes)
 
-    def _served(self, port: MemoryPort, piece: Block, is_read: bool) -> Steps:
-        """Wait until the memory's own process lets an access begin, if its kind has one."""
-        if port.is_served:
-            served = self._control.env.event()
-            port.when_served(piece, is_read, lambda: trigger(served))
-            yield served
+    def _served(self, port: MemoryPort, piece: Block, is_read: bool) -> simpy.Event:
+        """Return the event at which an access begins that reaches the memory now."""
+        served = self._control.env.event()
+        port.when_served(piece, is_read, lambda: trigger(served))
+        return served
 
     def _port(self, block: BlockCopy) -> MemoryPort:
         place = PhysAddr.decode(block.pa)
@@ -177,7 +172,7 @@ class _ToDmas(FanOut):
     def _hand_over(self, target: Place, cause: int) -> None:
         cube, index = target
         arrived, done = partial(self._arrived, index), partial(self.answer, target)
-        self._control.start(self._dma(cube).move(self._blocks[index], cause, arrived, done))
+        self._control.env.process(self._dma(cube).move(self._blocks[index], cause, arrived, done))
 
 
 class Copy(HostRequest):
@@ -264,10 +259,8 @@ class HostCopies:
         launch = self._control.path.launch
         of_all = sum(message.n_entries for message in messages)
         of_pe = sum(message.n_entries for message in messages if message.target_cube is None)
-        cube_bytes, pe_bytes = (
-            header_bytes + entries * launch.entry_bytes
-            for header_bytes, entries in ((launch.cube_bytes, of_all), (launch.pe_bytes, of_pe))
-        )
+        cube_bytes = launch.cube_bytes + of_all * launch.entry_bytes
+        pe_bytes = launch.pe_bytes + of_pe * launch.entry_bytes
         Map(self._control, self._places, Sizes(cube_bytes, pe_bytes, launch.done_bytes), done, cause)
 
     def _dma(self, cube: int) -> MCpuDma:

@@ -132,14 +132,6 @@ class ControlPath:
             self._m_cpus[cube] = Cpu(self.env)
         return self._m_cpus[cube]
 
-    def start(self, steps: Steps) -> None:
-        """Start a process of the control path now."""
-        self.env.process(steps)
-
-    def wait(self, delay_ps: Ps) -> simpy.Event:
-        """Return an event that succeeds after ``delay_ps``."""
-        return self.env.timeout(delay_ps)
-
     def send(self, request: str, src: Node, dst: Node, nbytes: int, then: Callable[[], None]) -> None:
         """Send a message of a ``request`` now; call ``then`` when its last byte arrives. ``--oplog`` lists it."""
         sent_ps = self.engine.now_ps
@@ -211,7 +203,7 @@ class FanOut(ABC):
     def _dispatch(self, cube: int, here_ps: Ps, cause: int) -> Steps:
         """Dispatch the request from a cube's M_CPU to the cube's targets, one after the other."""
         for index, number in enumerate(self._cubes[cube]):
-            yield self._control.wait(self._path.dispatch_ps)
+            yield self._control.env.timeout(self._path.dispatch_ps)
             now_ps = self._engine.now_ps
             span = self._recorder.span(self._name(cube), DISPATCH, here_ps, now_ps, cause, index + 1)
             self._hand_over((cube, number), span)
@@ -224,7 +216,7 @@ class FanOut(ABC):
 
     def _count(self, cube: int, here_ps: Ps, span: int) -> Steps:
         """Count an answer at a cube's M_CPU; after the last one, send the cube's answer."""
-        yield self._control.wait(self._path.m_gather_ps)
+        yield self._control.env.timeout(self._path.m_gather_ps)
         answers, now_ps = self._answers[cube], self._engine.now_ps
         answers.append(span)
         if len(answers) == len(self._cubes[cube]):
@@ -239,7 +231,7 @@ class FanOut(ABC):
 
     def _count_cube(self, here_ps: Ps, span: int) -> Steps:
         """Count a cube's answer at IO_CPU; after the last one, end the fan-out."""
-        yield self._control.wait(self._path.io_gather_ps)
+        yield self._control.env.timeout(self._path.io_gather_ps)
         self._of_cubes.append(span)
         if len(self._of_cubes) == len(self._cubes):
             if self._checker is not None:
@@ -274,8 +266,8 @@ class HostRequest(ABC):
         self._done = done
         self._facts = facts
         self._under_way: FanOut | None = None
-        self._names = [part_of(name, self.span_names[0]) for name in (HOST, IO_CPU)]
-        control.start(self._to_io_cpu(skew_ps, cause))
+        self._host, self._io_cpu = (part_of(name, self.span_names[0]) for name in (HOST, IO_CPU))
+        control.env.process(self._to_io_cpu(skew_ps, cause))
 
     @abstractmethod
     def _fan_out(self, cause: int) -> FanOut | None:
@@ -284,28 +276,26 @@ class HostRequest(ABC):
     def _to_io_cpu(self, skew_ps: Ps, cause: int) -> Steps:
         made_ps, span = self._engine.now_ps, cause
         left_ps = made_ps + skew_ps
-        yield self._control.wait(skew_ps + self._path.host_ps)
+        yield self._control.env.timeout(skew_ps + self._path.host_ps)
         if skew_ps:
-            span = self._recorder.span(self._names[0], SKEW, made_ps, left_ps, span)
+            span = self._recorder.span(self._host, SKEW, made_ps, left_ps, span)
         here_ps = self._engine.now_ps
-        span = self._recorder.span(self._names[0], TO_IO_CPU, left_ps, here_ps, span)
+        span = self._recorder.span(self._host, TO_IO_CPU, left_ps, here_ps, span)
         self._control.io_cpu.post(self._take(here_ps, span))
 
     def _take(self, here_ps: Ps, cause: int) -> Steps:
-        yield self._control.wait(self._path.launch_ps)
-        span = self._recorder.span(self._names[1], self.span_names[0], here_ps, self._engine.now_ps, cause)
+        yield self._control.env.timeout(self._path.launch_ps)
+        span = self._recorder.span(self._io_cpu, self.span_names[0], here_ps, self._engine.now_ps, cause)
         self._under_way = self._fan_out(span)
 
     def _gathered(self, cause: int) -> None:
         self._under_way = None  # break the reference cycle
-        self._control.start(self._to_host(cause))
+        self._control.env.process(self._to_host(cause))
 
     def _to_host(self, cause: int) -> Steps:
-        sent_ps = self._engine.now_ps
-        yield self._control.wait(self._path.host_ps)
-        self._done(
-            self._recorder.span(self._names[0], self.span_names[1], sent_ps, self._engine.now_ps, cause, *self._facts)
-        )
+        sent_ps, end = self._engine.now_ps, self.span_names[1]
+        yield self._control.env.timeout(self._path.host_ps)
+        self._done(self._recorder.span(self._host, end, sent_ps, self._engine.now_ps, cause, *self._facts))
 
 
 AtPe = Callable[[Place, int], None]

@@ -89,7 +89,7 @@ class RoutedLaunch(HostRequest, Launch):
             self._gathered(cause)
             return None
         sizes = self._path.launch
-        self._control.start(self._start_together(cause))
+        self._control.env.process(self._start_together(cause))
         return Broadcast(
             self._control,
             TAKE,
@@ -104,7 +104,7 @@ class RoutedLaunch(HostRequest, Launch):
         """Start all PEs that have their message at the stamped time, ``target_ps``."""
         stamped_ps = self._engine.now_ps
         self.target_ps = stamped_ps + self._path.margin_ps(self._places)
-        yield self._control.wait(self.target_ps - stamped_ps)
+        yield self._control.env.timeout(self.target_ps - stamped_ps)
         places = [place for pes in self._places for place in pes]
         self._margin = self._recorder.span(IO_CPU, MARGIN, stamped_ps, self.target_ps, cause, *places)
         waiting, self._waiting = sorted(self._waiting), []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.control.path import LaunchPath, Stretch, m_cpu
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
-from sipsim.chips.ahbm.ipcq.messages import COPY, DOORBELL, HEADER_BYTES, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import COPY, HEADER_BYTES, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.mesh import HOST_NODE
 from sipsim.chips.ahbm.pe.commands import MathWork
@@ -39,8 +39,8 @@ SPECIAL = "PE_MATH, special functions"
 """Part of the bytes of special functions, which take ``pe_math.special_factor`` times as long."""
 WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ, PE_CPU = "wires", "links", "drain", "memory", "PE_IPCQ", "PE_CPU"
 """Kinds of terms that are not nodes."""
-SEND, DATA, ACKNOWLEDGEMENT, CREDIT = "send", "data", "acknowledgement", "credit"
-"""Steps of a transfer, in addition to ``COPY`` and ``DOORBELL``."""
+SEND, DATA, ACKNOWLEDGEMENT, DOORBELL, CREDIT = "send", "data", "acknowledgement", "doorbell", "credit"
+"""Steps of a transfer, in addition to ``COPY``."""
 _KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
 """Kinds of the terms of nodes. The kind of memories is ``MEMORY``; that of other parts is the name of the part."""
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port", "host": "launch"}
@@ -162,7 +162,7 @@ class Prices:
         self._gemm_stages: dict[tuple[Place, int, int], tuple[GemmStage, ...]] = {}
         self._wire_format = WireFormat(knobs)
         self._ack_bytes = resolved.components.pe_dma.ack_bytes
-        self.has_doorbells = knobs.head_update == DOORBELL
+        self.has_doorbells = knobs.has_doorbells
         self._math = MathTimes(resolved.components.pe_math)
         self._memories = MemoryPorts(system.graph.memories, Engine())
 

@@ -17,8 +17,6 @@ FLIT_PAYLOAD_BYTES = 60
 FIRST_IPCQ_PAYLOAD_BYTES = 52
 HEADER_BYTES = 16
 """Bytes of a header-only flit: of a credit (by default) and of a doorbell."""
-DOORBELL = "doorbell"
-"""Value of ``head_update`` in ``ccl.yaml``: the head is written by a :class:`Doorbell`, not carried by a message."""
 
 
 class WireFormat:
@@ -31,7 +29,7 @@ class WireFormat:
 
     def __init__(self, knobs: IpcqKnobs) -> None:
         self._in_flits = knobs.hw_strict
-        first_bytes = FLIT_PAYLOAD_BYTES if knobs.head_update == DOORBELL else FIRST_IPCQ_PAYLOAD_BYTES
+        first_bytes = FLIT_PAYLOAD_BYTES if knobs.has_doorbells else FIRST_IPCQ_PAYLOAD_BYTES
         self._metadata_bytes = FLIT_PAYLOAD_BYTES - first_bytes
 
     def data_bytes(self, payload_bytes: int) -> int:

@@ -23,7 +23,6 @@ from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, origin_of, violation
 from sipsim.chips.ahbm.ipcq.messages import (
     COPY,
-    DOORBELL,
     IN_PLACE,
     PASS,
     Acknowledgement,
@@ -90,7 +89,7 @@ class PeIpcq(CommandEngine):
         self._span = sip.recorder.span
         self._mmu = pe.mmu
         self._latch = plan.ipcq.latch
-        self._has_doorbells = plan.ipcq.head_update == DOORBELL
+        self._has_doorbells = plan.ipcq.has_doorbells
         parts = plan.resolved.components
         self._dma_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
         depth = parts.pe_scheduler.queue_depth

@@ -158,7 +158,7 @@ def header_deliveries(sip: SipParts) -> dict[type, Delivery]:
     part = "ipcq" if knobs.virtual_channels else "dma"
     credit = HeaderDelivery(sip, knobs.ipcq_credit_size_bytes, lambda ipcq, frame: ipcq.credit(frame.credit), part)
     credit.vc = CREDIT if knobs.credit_virtual_channel else COMM
-    if not sip.plan.has_doorbells:
+    if not sip.plan.ipcq.has_doorbells:
         return {CreditFrame: credit}
     acknowledgement = HeaderDelivery(sip, ack_bytes(sip), PeIpcq.acknowledged, "replies")
     acknowledgement.is_reply = True

@@ -303,8 +303,11 @@ class PeDma(CommandEngine):
             sip.fabric.start(train, reading.route, wire_bytes, landed, None, reading.span_ps, reading.span_ps)
 
         train = sip.fabric.train((self._node, self._part, "commands"), vc)
-        begin = partial(port.when_served, block, True, read_out)
-        sip.fabric.start(train, memory.forth, self._command_bytes, lambda _h, _t: begin(), None, delay_ps)
+
+        def asked(_head_ps: Ps, _tail_ps: Ps) -> None:
+            port.when_served(block, True, read_out)
+
+        sip.fabric.start(train, memory.forth, self._command_bytes, asked, None, delay_ps)
 
     def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
         """Time a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM over ``vc_comm``; no bytes move.
