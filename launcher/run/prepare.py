@@ -139,7 +139,7 @@ def prepare(options: Options) -> Run:
             how = "run it with ahbm-launch or python, or define worker(rank, world_size, torch)"
             raise ConfigError(f"{options.script}: calls mp.spawn in its main program; {how}")
         check_script(find_script(options.script, options.as_module), "worker" if options.spawn is None else "")
-        records: tuple[Recording, ...] = ("data",) if options.verify_data else ()
+        records: tuple[Recording, ...] = ("data",) if options.verify_data and kind.compares else ()
         return Run(options, plan, Job.of(request, records=(*request.records, *records)))
     if kind.jobs is None:
         chip = resolved.topology.system.chip

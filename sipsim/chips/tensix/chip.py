@@ -12,6 +12,7 @@ from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.config import check_skews
 from sipsim.chips.tensix.ccl.tensors import CallLog
 from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.durations import Durations, KernelTimes
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
@@ -27,7 +28,7 @@ from sipsim.chips.tensix.params import ChipParams
 from sipsim.chips.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
-from sipsim.chips.tensix.results import Results, TileLog
+from sipsim.chips.tensix.results import KernelTrace, Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue
 from sipsim.collectives.call import GroupCall, OpenCall
@@ -44,9 +45,10 @@ from sipsim.fabric.channels import ONE_QUEUE
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.links.frames import decode, encode
 from sipsim.fabric.links.kind import links_in_use
+from sipsim.records.artifacts import make_artifact_folder
 from sipsim.records.dump import BlockedResource
-from sipsim.records.oplog import OpLog, oplog_file
-from sipsim.records.report import KernelUse, Usage
+from sipsim.records.oplog import TRACE_FILE, OpLog, TraceFile, oplog_file
+from sipsim.records.report import LinkUse, Usage
 from sipsim.topology.links import build_links
 from sipsim.topology.tenstorrent import port_of
 
@@ -68,7 +70,9 @@ class TensixChip(Chip):
         self._make_task: MakeTask = context.make_task
         self.oplog = OpLog("records" in context.job.records)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if "oplog" in context.job.records else None
-        self.log = TileLog(self.oplog, engine)
+        has_trace = "trace" in context.job.records
+        self._trace = TraceFile(make_artifact_folder(context.artifact_dir) / TRACE_FILE) if has_trace else None
+        self.log = TileLog(self.oplog, engine, KernelTrace(context.rank, plan, self._trace))
         jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
@@ -78,9 +82,11 @@ class TensixChip(Chip):
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
-        self.launches = Launches(
-            engine, self._make_kernel, self._set_semaphore, partial(self.host.resume, KERNELS), jitter
+        self.durations = Durations(
+            context.rank, engine, self._link_uses, self.log.kernel, lambda record: self.on_record(record)
         )
+        on_idle = partial(self.host.resume, KERNELS)
+        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, on_idle, self.durations, jitter)
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
@@ -89,16 +95,18 @@ class TensixChip(Chip):
         while not self.launches.is_idle:
             self.host.wait(KERNELS)
 
-    def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
+    def _make_kernel(self, spec: KernelSpec, ended: Callable[[KernelTimes], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
         memory, params = self.tiles.memory(spec.core), self.plan.params
         processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
         dataflow = self._dataflow(processor)
 
         def body() -> None:
+            began_ps, function = self.engine.now_ps, spec.kernel.__name__
             spec.kernel(*spec.args, dataflow)
             processor.spend(0)
-            ended()
+            place = spec.core, spec.config.processor
+            ended(KernelTimes(function, *place, began_ps, self.engine.now_ps, processor.used_ps))
 
         return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
@@ -203,18 +211,23 @@ class TensixChip(Chip):
             self.oplog.sha256(),
             sent,
             calls=tuple(self.calls()),
+            runs=self.durations.runs(),
             usage=(self._usage(),),
+            launches=self.durations.launches,
+            launch_records=tuple(self.durations.records),
             outages=tuple(outages),
             left=unfinished,
             results=self.declared.digests(self._result_memories()),
         )
 
     def _usage(self) -> Usage:
-        """Return the usage of the whole run, without counts per kernel."""
-        links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
+        """Return the usage of the whole run."""
         inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
         busy_ps, busiest = max(inside, default=(0, ""))
-        return Usage(0, self.engine.now_ps, 0, KernelUse(), links, busiest, busy_ps)
+        return Usage(0, self.engine.now_ps, 0, self.durations.total, self._link_uses(), busiest, busy_ps)
+
+    def _link_uses(self) -> tuple[LinkUse, ...]:
+        return tuple(transmitter.link_use() for transmitter in self._transmitters.values())
 
     def _result_memories(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
         kinds = self.plan.floor_plan.kinds
@@ -226,8 +239,9 @@ class TensixChip(Chip):
 
     def close(self) -> None:
         super().close()
-        if self._log_file is not None:
-            self._log_file.close()
+        for file in (self._trace, self._log_file):
+            if file is not None:
+                file.close()
 
 
 @cache
@@ -241,6 +255,7 @@ class TensixKind(ChipKind[TensixPlan]):
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
+    traces = True
 
     def __init__(self, name: str, link: str) -> None:
         self.name = name

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
-from sipsim.chips.tensix.processor import Looks, Processor
+from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
@@ -145,20 +145,20 @@ class Dataflow:
     def noc_async_writes_flushed(self) -> None:
         """Wait until the bytes of all writes have left this L1; the departure time is computed for an idle NoC."""
         processor = self._processor
-        processor.spend_until(processor.flushed_ps, "its writes to leave")
+        processor.spend_until(processor.flushed_ps, "its writes to leave", NOC)
 
     def noc_async_write_barrier(self) -> None:
         """Wait until all writes have arrived and have been acknowledged."""
         processor = self._processor
         if processor.writes:
-            self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
-        processor.spend_until(processor.acked_ps, "an acknowledgement")
+            self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival, NOC)
+        processor.spend_until(processor.acked_ps, "an acknowledgement", NOC)
 
     def noc_async_read_barrier(self) -> None:
         """Wait until the bytes of all reads are in this L1."""
         processor = self._processor
         if processor.reads:
-            self._wait(lambda: not processor.reads, "its reads", processor.on_arrival)
+            self._wait(lambda: not processor.reads, "its reads", processor.on_arrival, NOC)
 
     def noc_semaphore_set(self, address: int, value: int) -> None:
         """Set a semaphore in this L1."""
@@ -221,8 +221,8 @@ class Dataflow:
             last = TRANSACTION_IDS - 1
             raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
 
-    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        return self._processor.wait_until(is_so, what, looks)
+    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str = POLLS) -> int:
+        return self._processor.wait_until(is_so, what, looks, kind)
 
     def _packets(self, nbytes: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each packet of the NoC."""

@@ -41,6 +41,7 @@ from sipsim.chips.tensix.ccl.workers import (
     reader,
     writer,
 )
+from sipsim.chips.tensix.durations import Operation, OperationFacts
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint
 from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.packet import Direction
@@ -48,11 +49,13 @@ from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 from sipsim.chips.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
 from sipsim.collectives.call import PART, WORLD
+from sipsim.collectives.reduction import NO_OP
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
+REDUCTIONS, SUM = ("reduce_scatter", "all_reduce"), "sum"
 MOST_WORKERS = 2
 """The most workers per link: one that sends, and one that copies."""
 
@@ -73,6 +76,7 @@ class Collectives:
         self._endpoints: dict[tuple[int, int, Direction], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
+        self._operation = Operation()
 
     # --- tensors --------------------------------------------------------------------------------------------------
 
@@ -276,7 +280,18 @@ class Collectives:
         is_of_all = fabric.size == self._chip.plan.system.n_sips
         self._chip.call_log.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
         self._tasks = []
+        self._end_operation(name, tensor, result, fabric)
         return result
+
+    def _end_operation(self, name: str, tensor: Tensor, result: Tensor, fabric: Fabric) -> None:
+        """Give the facts of the call to its row of results."""
+        call, larger = self._chip.call_log.calls[-1], max(tensor, result, key=lambda each: each.nbytes)
+        number = self._chip.call_log.number(call.group)
+        op = SUM if name in REDUCTIONS else NO_OP
+        count, kind = larger.nbytes // larger.dtype.itemsize, f"{name}_{fabric.topology}"
+        facts = name, kind, larger.dtype.name, op, count, larger.nbytes, call.group, number, tuple(fabric.chips)
+        self._chip.durations.close(self._operation, OperationFacts(*facts))
+        self._operation = Operation()
 
     @property
     def _ccl(self) -> CclParams:
@@ -392,7 +407,7 @@ class Collectives:
         """Enqueue the program of a call. ``own``: page groups that this chip copies to the output. ``count``: workers
         per link, 1 or 2, where the second only copies; None for the chip's default.
         """
-        program = Program()
+        program = Program(operation=self._operation)
         for worker in call.workers.values():
             if worker.is_idle:
                 continue

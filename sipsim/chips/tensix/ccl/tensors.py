@@ -259,6 +259,10 @@ class CallLog:
         self._open = [each for each in self._open if _any_runs(each[1])]
         self._open.append((OpenCall(group, chips, self._counts[group], text), tasks))
 
+    def number(self, group: int) -> int:
+        """Return the number of the calls of a group so far."""
+        return self._counts[group]
+
     def open_calls(self) -> Iterable[OpenCall]:
         """The calls whose kernels have not all ended."""
         return [call for call, tasks in self._open if _any_runs(tasks)]
