@@ -15,7 +15,7 @@ from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.durations import Durations, KernelTimes
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
+from sipsim.chips.tensix.ethernet import EthWrite, Transmitter, direction_of
 from sipsim.chips.tensix.fabric.channels import SenderChannel
 from sipsim.chips.tensix.fabric.connection import ConnectionWords
 from sipsim.chips.tensix.fabric.fabric import Fabric
@@ -28,6 +28,7 @@ from sipsim.chips.tensix.params import ChipParams
 from sipsim.chips.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
+from sipsim.chips.tensix.replay import Replay
 from sipsim.chips.tensix.results import KernelTrace, Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue
@@ -70,9 +71,11 @@ class TensixChip(Chip):
         self._make_task: MakeTask = context.make_task
         self.oplog = OpLog("records" in context.job.records)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if "oplog" in context.job.records else None
+        self._replay = None if context.second_pass is None else Replay(context.second_pass, engine)
         has_trace = "trace" in context.job.records
         self._trace = TraceFile(make_artifact_folder(context.artifact_dir) / TRACE_FILE) if has_trace else None
-        self.log = TileLog(self.oplog, engine, KernelTrace(context.rank, plan, self._trace))
+        trace = None if self._trace is None else KernelTrace(context.rank, plan, self._trace)
+        self.log = TileLog(self.oplog, engine, trace, self._replay)
         jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
@@ -164,6 +167,9 @@ class TensixChip(Chip):
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
         memory.last_arrival = packet.address
+        if self._replay is not None:
+            direction = direction_of(self.plan.system.links[channel].name, packet.queue)
+            self._replay.received(core, packet.address, packet.data, direction, packet.seq, packet.crc)
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
@@ -212,6 +218,7 @@ class TensixChip(Chip):
             sent,
             calls=tuple(self.calls()),
             runs=self.durations.runs(),
+            verdict=None if self._replay is None else self._replay.verdict(self.tiles.in_use()),
             usage=(self._usage(),),
             launches=self.durations.launches,
             launch_records=tuple(self.durations.records),
@@ -255,7 +262,7 @@ class TensixKind(ChipKind[TensixPlan]):
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
-    traces = True
+    traces = verifies = True
 
     def __init__(self, name: str, link: str) -> None:
         self.name = name

@@ -8,10 +8,12 @@ kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sipsim.chips.tensix.ccl.sums import add
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
+from sipsim.core.dtypes import DType
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
 
@@ -71,7 +73,7 @@ class Dataflow:
         processor = self._processor
         processor.memory.check_write(address, len(data), processor.engine.now_ps, processor.name)
         processor.spend(processor.l1_access_ps * _accesses(len(data)))
-        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+        self._stored(address, data)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
         """Return bytes of this L1. Takes the time of one access per 16 B."""
@@ -84,14 +86,22 @@ class Dataflow:
 
     def store(self, address: int, data: bytes) -> None:
         """Store bytes in this L1 now; the time of the accesses is spent with the next command or wait."""
-        processor = self._processor
-        processor.owed_ps += processor.l1_access_ps * _accesses(len(data))
-        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+        self._processor.owed_ps += self._processor.l1_access_ps * _accesses(len(data))
+        self._stored(address, data)
 
-    def put(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1 in no time, if another call takes the time."""
-        processor = self._processor
+    def _stored(self, address: int, data: bytes) -> None:
+        processor, replay = self._processor, self._tiles.log.replay
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+        if replay is not None:
+            replay.stored(processor.core, address, data)
+
+    def put_sum(self, address: int, dtype: DType, nbytes: int, stride: int, operands: int) -> None:
+        """Replace the first of several operands in this L1, ``stride`` bytes apart, by their sum, in no time."""
+        processor, replay = self._processor, self._tiles.log.replay
+        parts = [processor.memory.read(address + number * stride, nbytes) for number in range(operands)]
+        processor.memory.write(address, add(dtype, parts), processor.engine.now_ps, processor.name)
+        if replay is not None:
+            replay.added(processor.core, processor.memory, address, dtype.name, nbytes, stride, operands)
 
     # --- the NoC --------------------------------------------------------------------------------------------------
 

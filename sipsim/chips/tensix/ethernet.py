@@ -9,17 +9,29 @@ from sipsim.chips.tensix.tiles import Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue, TransmitTimes
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
-from sipsim.fabric.links.frames import Address, Data, Packet, packet_kind
+from sipsim.fabric.links.frames import Address, Data, Number, Packet, Small, packet_kind
 from sipsim.fabric.links.outages import Losses, OutageUse
 from sipsim.records.report import LinkUse
 
 
 @packet_kind
 class EthWrite(Packet, tag=20):
-    """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival."""
+    """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival.
+
+    ``queue``: the queue that sent the message. ``seq``, ``crc``: its number in that queue and a CRC, for the second
+    pass; 0 without a second pass.
+    """
 
     address: Address
     data: Data
+    queue: Small
+    seq: Number
+    crc: Number
+
+
+def direction_of(link: str, queue: int) -> str:
+    """Return the name, for the second pass, of the messages that a queue sends over a link."""
+    return f"link {link} queue {queue}"
 
 
 Ps = int
@@ -92,7 +104,7 @@ class Transmitter:
         self._count(len(data))
         times = self._queue.submit(max(time_ps, self._queue.free_at_ps(time_ps)), len(data))
         assert times is not None, "the queue is free then"
-        self._deliver(0, EthWrite(destination, data), times, stored_bytes)
+        self._deliver(0, EthWrite(destination, data, 0, 0, 0), times, stored_bytes)
         return times.tail_left_ps
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
@@ -101,7 +113,7 @@ class Transmitter:
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
         if times.loss is not None:
-            self._losses.add(times.loss, len(data), EthWrite(destination, data))
+            self._losses.add(times.loss, len(data), EthWrite(destination, data, 1, 0, 0))
             return
         # The store of a word takes less than a packet of the wire, and words stay in order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
@@ -109,7 +121,7 @@ class Transmitter:
         if self._credit_jitter is not None:
             arrival_ps = self._credit_jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
-        self._send(arrival_ps, EthWrite(destination, data))
+        self._send(arrival_ps, self._numbered(EthWrite(destination, data, 1, 0, 0)))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
         """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
@@ -120,7 +132,9 @@ class Transmitter:
             KernelMisuse: for a busy queue, or a queue other than 0.
         """
         self._memory.check(destination, nbytes)
-        message = EthWrite(destination, self._memory.read(source, nbytes))
+        message = EthWrite(destination, self._memory.read(source, nbytes), 0, 0, 0)
+        if self._log.replay is not None:
+            self._log.replay.loaded(self.core, source, message.data)
         if self.is_busy(queue):
             what = f"core {self.core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; call eth_txq_is_busy before a command")
@@ -157,4 +171,11 @@ class Transmitter:
         if self._jitter is not None:
             arrival_ps = self._jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 0, source, message.address, nbytes, left_ps, arrival_ps)
-        self._send(arrival_ps, message)
+        self._send(arrival_ps, self._numbered(message))
+
+    def _numbered(self, message: EthWrite) -> EthWrite:
+        """Return a message with what the second pass of the far chip checks."""
+        replay, address, data, queue = self._log.replay, message.address, message.data, message.queue
+        if replay is None:
+            return message
+        return EthWrite(address, data, queue, *replay.number(direction_of(self._name, queue), address, data))

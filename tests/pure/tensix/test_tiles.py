@@ -183,7 +183,8 @@ def test_the_stages_of_a_message(copy_ns_per_byte: float) -> None:
     transmitter._engine.run_before(None, 100)
     assert [arrival_ps / 1000 for arrival_ps, _ in sent] == pytest.approx(expected, abs=0.01)
     source = (bytes(range(250)) * 10)[16:]
-    assert [message for _, message in sent] == [EthWrite(32, source[:nbytes]) for nbytes in (1488, 16, 16, 1488)]
+    expected_messages = [EthWrite(32, source[:nbytes], 0, 0, 0) for nbytes in (1488, 16, 16, 1488)]
+    assert [message for _, message in sent] == expected_messages
     assert transmitter.bytes_sent == 2 * (1488 + 16)
 
 

@@ -101,7 +101,7 @@ class Mux:
     def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
         channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
         connection, memory, at = WorkerConnection(name, channel, self._notify), self._memory, ring.base - CONTROL_BYTES
-        memory.clear(at, CONNECTION_BYTES)
+        self._tiles.clear(self.core, at, CONNECTION_BYTES)
         memory.watch(at, lambda _writer: connection.words_written(memory.read(at, 16)))
         for address in ring.addresses():
             memory.watch(address, partial(self._written, channel, connection, address))

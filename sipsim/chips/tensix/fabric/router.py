@@ -153,7 +153,7 @@ class Router:
     def _watch(self) -> None:
         """Watch writes into the router's words and rings, and reserve these addresses."""
         layout, memory = self.layout, self._memory
-        memory.clear(layout.connection, CONNECTION_BYTES)
+        self._tiles.clear(self.core, layout.connection, CONNECTION_BYTES)
         memory.reserved = range(layout.base, layout.end)
         memory.watch(layout.handshake, self._handshake_arrived)
         memory.watch(layout.credits, self._credits)
@@ -321,6 +321,8 @@ class Router:
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
+        if self._tiles.log.replay is not None:
+            self._tiles.log.replay.loaded(self.core, address, header + payload)
         data = set_sender(header, channel.number) + payload + bytes(shape.suffix_bytes)
         to = channel.far.ring.address(channel.far.used)
         self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes)
@@ -357,6 +359,8 @@ class Router:
         """
         address, further_ps = channel.ring.address(channel.handled), self._costs.further
         payload = self._memory.read(address + len(hop.header), nbytes_of(hop.header))
+        if self._tiles.log.replay is not None:
+            self._tiles.log.replay.loaded(self.core, address + len(hop.header), payload)
         commands = 0
         for way in hop.ways:
             slots, (other, into) = channel.downstream[way], self._onward[channel.vc, way]
