@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.chips.tensix.ccl.sums import add
-from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
+from sipsim.chips.tensix.memory import PAGE_BYTES, ZEROS, TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.engine import Engine
@@ -79,7 +79,7 @@ class FlatMemory:
         """Yield all pages that are not all 0, with their addresses."""
         for tile, content in self._tiles.items():
             for page, data in content.pages.items():
-                if any(data):
+                if data != ZEROS:
                     yield TileAddress(tile << OFFSET_BITS | page * PAGE_BYTES), data
 
     def _tile(self, address: int) -> PagedBytes:
@@ -197,16 +197,20 @@ def _recorded(pe: ReplayPe) -> bytes:
 
 
 class InFlight:
-    """Bytes or increment of a NoC command between issue and arrival. ``name``, ``array``: as a handle of the feed."""
+    """Bytes or increment of a NoC command between issue and arrival. ``name``, ``array``: as a handle of the feed.
 
-    __slots__ = ("__weakref__", "array", "by", "name", "start_ps", "what")
+    ``place``: where the bytes or the word are; ``text``: the name of the command.
+    """
 
-    def __init__(self, name: str, array: Array | None, by: Core, start_ps: int, what: str) -> None:
+    __slots__ = ("__weakref__", "array", "by", "name", "place", "start_ps", "text")
+
+    def __init__(self, name: str, array: Array | None, by: Core, start_ps: int, text: str, place: TileAddress) -> None:
         self.name = name
         self.array = array
         self.by = by
         self.start_ps = start_ps
-        self.what = what
+        self.text = text
+        self.place = place
 
 
 class Replay:
@@ -230,19 +234,19 @@ class Replay:
 
     def issued(self, by: Core, core: Core, address: int, data: bytes) -> InFlight:
         """Feed the bytes that a NoC command of tile ``by`` has read from tile ``core``."""
-        flight = self._flight(by, data, f"{len(data)} B from {core}")
-        self._end((ISSUE, *self._at(by), flat(core, address), len(data), flight.name), flight)
+        flight = self._flight(by, data, "bytes", flat(core, address))
+        self._end((ISSUE, *self._at(by), flight.place, len(data), flight.name), flight)
         return flight
 
     def made(self, by: Core, data: bytes) -> InFlight:
         """Feed the bytes that a router of tile ``by`` writes."""
-        flight = self._flight(by, data, f"{len(data)} B of a router")
+        flight = self._flight(by, data, "bytes of a router", flat(by, 0))
         self._end((MAKE, *self._at(by), len(data), flight.name), flight)
         return flight
 
     def added_later(self, by: Core, core: Core, address: int) -> InFlight:
         """Note an increment that was issued."""
-        return self._flight(by, None, f"increment of {flat(core, address)}")
+        return self._flight(by, None, "increment", flat(core, address))
 
     def arrived(self, flight: InFlight, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
         """Feed the arrival of a NoC command's bytes."""
@@ -284,14 +288,14 @@ class Replay:
     def verdict(self, tiles: Iterable[tuple[Core, TileMemory]]) -> Verdict:
         """Return the result at the end of the run, whose tiles are ``tiles``."""
         for flight in self._open.values() if self._engine.next_ps() is None else ():
-            self._end((LOST, *self._at(flight.by, flight.start_ps), flight.what), None)
+            self._end((LOST, *self._at(flight.by, flight.start_ps), f"{flight.text} of {flight.place}"), None)
         self._feed.drain()
         return self._pass.verdict(_FirstMemory(list(tiles)))
 
-    def _flight(self, by: Core, data: bytes | None, what: str) -> InFlight:
+    def _flight(self, by: Core, data: bytes | None, text: str, place: TileAddress) -> InFlight:
         self._count += 1
-        array = None if data is None else np.frombuffer(data, BYTE)
-        flight = self._open[f"c{self._count}"] = InFlight(f"c{self._count}", array, by, self._engine.now_ps, what)
+        name, array = f"c{self._count}", None if data is None else np.frombuffer(data, BYTE)
+        flight = self._open[name] = InFlight(name, array, by, self._engine.now_ps, text, place)
         return flight
 
     def _at(self, core: Core, start_ps: int | None = None) -> tuple[int, int, int, int]:
