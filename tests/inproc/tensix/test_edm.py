@@ -520,7 +520,7 @@ def test_a_call_waits_for_a_busy_queue_and_a_raw_command_is_refused(
     # 32 wait for the wire, and one is on it, when the kernel goes on.
     assert float(capfd.readouterr().out) > (40 - 1 - 33) * wire_ns
     raw = call.replace(
-        "df.eth_send_packet(0, buffer // 16, buffer // 16, 256)", "df._link.submit(0, buffer, buffer, 4096)"
+        "df.eth_send_packet(0, buffer // 16, buffer // 16, 256)", 'df._link.submit(0, buffer, buffer, 4096, "sender")'
     )
     error = run(*PAIR, script_file(tmp_path, QUEUE.format(call=raw))).document["error"]
     assert error["kind"] == "KernelMisuse"
