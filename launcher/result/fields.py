@@ -114,7 +114,8 @@ ROW_START, WITH_OUTAGES, AS_LEFT = "row start", "row start, outages as timed", "
 
 
 class RunEntry(UsageRow):
-    """Entry of ``runs``: a collective that all ranks of the collective's group have completed.
+    """Entry of ``runs``: a collective that all ranks of the collective's group have completed, or a program of kernels
+    that one SIP has completed.
 
     The keys describe the conditions of the measurement, the spread of the iterations, and the whole system, so that
     rows of several files can be put into one table.
@@ -140,12 +141,28 @@ class RunEntry(UsageRow):
             f"links are down at the times of the run; {AS_LEFT}: as left by earlier work, outside of torch.ahbm.row."
         ),
     ]
-    collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
-    algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
-    dtype: Annotated[str, no_time("The type of an element.")]
+    collective: Annotated[
+        str,
+        no_time("The collective, as --list collectives names it; program for a program of kernels on chips of tiles."),
+    ]
+    algorithm: Annotated[
+        str,
+        no_time(
+            "The algorithm, as --list algorithms names it; on chips of tiles the operation and the fabric's topology, "
+            "and for a program the names of its kernels."
+        ),
+    ]
+    dtype: Annotated[str, no_time("The type of an element; bytes for a program.")]
     op: Annotated[str, no_time("The operator; none for a collective that only moves data.")]
-    count: Annotated[int, no_time("Elements of the larger of a rank's two tensors (source and result).")]
-    bytes: Annotated[int, no_time("Size in bytes of the larger of a rank's two tensors.")]
+    count: Annotated[
+        int, no_time("Elements of the larger of a rank's two tensors (source and result); for a program as bytes.")
+    ]
+    bytes: Annotated[
+        int,
+        no_time(
+            "Size in bytes of the larger of a rank's two tensors; for a program, data that the SIP's links carried."
+        ),
+    ]
     iters: Annotated[int, no_time("Timed iterations.")]
     time_ns: Annotated[
         float, simulated_time("From the first start to the last end over all ranks, mean of the iterations, in ns.")
@@ -205,12 +222,13 @@ class WholeRun(UsageRow):
 class LaunchRow(Struct):
     """A launch of kernels on one rank."""
 
-    name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
+    name: Annotated[str, no_time("The collective, or the function of the kernels that torch.launch or a program ran.")]
     rank: Annotated[int, no_time("The SIP on which the launch ran.")]
     run: Annotated[
         int | None,
         no_time(
-            "The collective's index in runs; null for a torch.launch, or if not all ranks completed the collective."
+            "The index in runs of the collective or program; null for a torch.launch, or if not all ranks completed "
+            "the collective."
         ),
     ]
     start_ns: Annotated[float, simulated_time("When the host had launched the kernels and the PEs were free, in ns.")]
@@ -222,7 +240,7 @@ class LaunchRow(Struct):
     kernels_start_ns: Annotated[float | None, simulated_time("When the first kernel started, in ns; null if none did.")]
     kernels_end_ns: Annotated[float | None, simulated_time("When the last kernel ended, in ns; null if none ran.")]
     late_by_ns: Annotated[float, simulated_time("Time from target_start_ns to the start of the latest kernel, in ns.")]
-    pes: Annotated[str, no_time("The PEs on which the kernels ran.")]
+    pes: Annotated[str, no_time("The PEs or tiles on which the kernels ran.")]
     kernels: Annotated[int, no_time("The number of kernels.")]
     busy_ns: Annotated[
         dict[str, float],
@@ -279,7 +297,10 @@ class ResultDocument(Struct, kw_only=True):
     link: Link | None = None
     cubes: Cubes = None
     runs: Annotated[
-        list[RunEntry], no_time("The collectives that every rank of their group has completed, in order.")
+        list[RunEntry],
+        no_time(
+            "The collectives that every rank of their group has completed, and programs of chips of tiles, in order."
+        ),
     ] = []
     whole_run: Annotated[
         WholeRun | None, no_time("Machine usage of the whole run, if there are no counters per row; else null.")

@@ -16,6 +16,7 @@ from sipsim.chips.api.chip import kind_of
 from sipsim.chips.api.run_plan import RowReduction
 from sipsim.collectives.reduction import NO_OP
 from sipsim.core.dtypes import DTYPES
+from sipsim.records.report import PROGRAM
 
 HBM = "hbm_controller"
 """The kind of HBM model that includes DRAM rows."""
@@ -75,7 +76,8 @@ class Table:
             about = f"{self._run.plan.system.describe()}, engine {self._run.options.engine}"
             self._write(f"# ahbm-launch {VERSION}: {about}")
         if runs and not self._rows:
-            self._names_algorithms |= len({run["algorithm"] for run in runs}) > 1
+            several = len({run["algorithm"] for run in runs}) > 1
+            self._names_algorithms |= several or any(run["collective"] == PROGRAM for run in runs)
             for line in _head(self._spreads, self._names_algorithms):
                 self._write(f"#{line[1:]}".rstrip())
         for run in runs:
@@ -117,7 +119,7 @@ def _start(runs: list[dict[str, Any]], run: Run) -> str:
     parts, job = run.plan.resolved.components, run.job
     states = {each["state"] for each in runs}
     empty = [*(["TLBs empty"] if parts.pe_mmu else []), *(["HBM rows closed"] if parts.hbm.kind == HBM else [])]
-    if not runs or not empty or (len(runs) == 1 and AS_LEFT in states):
+    if not runs or not empty or run.plan.n_cubes is None or (len(runs) == 1 and AS_LEFT in states):
         return ""
     if AS_LEFT in states:
         return "rows begin as the script left the machine (in torch.ahbm.row(name): as at time 0)"

@@ -139,7 +139,7 @@ def prepare(options: Options) -> Run:
             how = "run it with ahbm-launch or python, or define worker(rank, world_size, torch)"
             raise ConfigError(f"{options.script}: calls mp.spawn in its main program; {how}")
         check_script(find_script(options.script, options.as_module), "worker" if options.spawn is None else "")
-        records: tuple[Recording, ...] = ("data",) if options.verify_data else ()
+        records: tuple[Recording, ...] = ("data",) if options.verify_data and kind.compares else ()
         return Run(options, plan, Job.of(request, records=(*request.records, *records)))
     if kind.jobs is None:
         chip = resolved.topology.system.chip
@@ -234,15 +234,13 @@ def check_verification(options: Options, argv: list[str], resolved: Resolved) ->
     Raises:
         ConfigError: one line with the flag and what to do.
     """
-    if kind_of(resolved).verifies:
-        if options.engine == "manual" and options.script is not None and options.verify_data:
-            raise ConfigError(f"--verify-data: {RECORDS_STAY}; give --no-verify-data with a script")
-        return
-    given, chip = given_options(argv), resolved.topology.system.chip
-    if "verify_data" in given and options.verify_data:
+    kind, given, chip = kind_of(resolved), given_options(argv), resolved.topology.system.chip
+    if kind.compares and options.engine == "manual" and options.script is not None and options.verify_data:
+        raise ConfigError(f"--verify-data: {RECORDS_STAY}; give --no-verify-data with a script")
+    if not kind.verifies and "verify_data" in given and options.verify_data:
         what = f"chip {chip} has no second pass, and no collectives whose results are compared"
         raise ConfigError(f"--verify-data: {what}; leave --verify-data out, and check the data in the script")
-    if "check_invariants" in given:
+    if not kind.has_queues and "check_invariants" in given:
         raise ConfigError(f"--check-invariants: chip {chip} has no IPCQ queues to check; leave --check-invariants out")
 
 

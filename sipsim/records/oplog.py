@@ -179,21 +179,39 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 class TraceLine(NamedTuple):
-    """One line of the trace: a send that returned, or a receive that ended, at ``t_ps``."""
+    """One line of the trace: a send that returned, a receive that ended, or a kernel that ended, at ``t_ps``."""
 
-    rank: Annotated[int, no_time("The SIP whose kernel sent or received.")]
-    cube: Annotated[int, no_time("The cube of the kernel's PE.")]
-    pe: Annotated[int, no_time("The kernel's PE.")]
-    t_ps: Annotated[int, simulated_time("When the message left for the ring, or the receive ended, in ps.")]
-    op: Annotated[str, no_time("send or recv.")]
-    dir: Annotated[str, no_time("The direction that the kernel named; for a recv from any direction, the message's.")]
+    rank: Annotated[int, no_time("The SIP that sent or received.")]
+    cube: Annotated[int, no_time("The cube of the kernel's PE; on chips of tiles the tile's x.")]
+    pe: Annotated[int, no_time("The kernel's PE; on chips of tiles the tile's y.")]
+    t_ps: Annotated[
+        int,
+        simulated_time("When the message left for the ring or the link, or the receive or the kernel ended, in ps."),
+    ]
+    op: Annotated[str, no_time("send or recv; on chips of tiles also kernel, a kernel from its start to its end.")]
+    dir: Annotated[
+        str,
+        no_time(
+            "The direction that the kernel named; for a recv from any direction, the message's; on chips of tiles the "
+            "Ethernet channel."
+        ),
+    ]
     nbytes: Annotated[int, no_time("The size of the message in bytes, without framing.")]
     run: Annotated[
-        int | None, no_time("The collective, as its index in the result's runs; empty in a kernel of torch.launch.")
+        int | None,
+        no_time(
+            "The SIP's collective or program, by start from 0; empty in a kernel of torch.launch, and for messages on "
+            "chips of tiles."
+        ),
     ]
-    start_ps: Annotated[int, simulated_time("When the kernel issued the operation, in ps.")]
-    peer: Annotated[str, no_time("The PE at the other end, as SIP.CUBE.PE.")]
-    phase: Annotated[str, no_time("The phase of the kernel at the issue, as tl.phase names it; empty for none.")]
+    start_ps: Annotated[int, simulated_time("When the kernel issued the operation, or started, in ps.")]
+    peer: Annotated[str, no_time("The PE at the other end, as SIP.CUBE.PE; on chips of tiles the core, as SIP.X.Y.")]
+    phase: Annotated[
+        str,
+        no_time(
+            "The phase of the kernel at the issue, as tl.phase names it, or the name of the kernel; empty for none."
+        ),
+    ]
 
 
 TRACE_FILE = "trace.csv"

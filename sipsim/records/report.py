@@ -205,18 +205,21 @@ class Unread(NamedTuple):
 
 SEND_RECV = "send_recv"
 """The collective's name in the record of a message between two ranks."""
+PROGRAM = "program"
+"""The collective's name in the record of a program of kernels on one SIP that carries out no collective."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective on one rank. ``spans_ps``: start and end of each timed iteration. ``kernels_ps``: per iteration,
-    start of the first kernel and end of the last kernel; None without kernels on this rank.
+    """One collective or program on one rank. ``spans_ps``: start and end of each timed iteration. ``kernels_ps``: per
+    iteration, start of the first kernel and end of the last kernel; None without kernels on this rank.
 
     ``busbw``: ratio of bus bandwidth to algorithm bandwidth, as (numerator, denominator). ``values``: as in
     :class:`~sipsim.collectives.call.Call`. ``wrong``: None if this rank did not check. ``usage``: up to the
     collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: number of the
-    call in the group. ``run``: number on this rank, in order of starts; None if it equals the index. ``workers``:
-    PEs per SIP of the schedule, 0 without a schedule. ``in_place``: source and result are one tensor. ``row``: the
-    name of the row start just before the collective, "" in the job's rows; None without a row start.
+    call in the group. A program is of its rank alone; its algorithm is the names of its kernels, and its bytes are the
+    data that the SIP's links carried. ``run``: number on this rank, in order of starts; None if it equals the index.
+    ``workers``: PEs per SIP of the schedule, 0 without a schedule. ``in_place``: source and result are one tensor.
+    ``row``: the name of the row start just before the collective, "" in the job's rows; None without a row start.
     """
 
     collective: str

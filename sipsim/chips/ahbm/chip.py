@@ -158,7 +158,7 @@ class Ahbm(ChipKind[Plan]):
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     jobs = AhbmJobs()
     explainer = "sipsim.insight.explain.critical_path"
-    traces = verifies = True
+    traces = compares = verifies = has_queues = True
     rules = (*RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:

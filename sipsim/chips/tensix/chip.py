@@ -12,9 +12,10 @@ from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.config import check_skews
 from sipsim.chips.tensix.ccl.tensors import CallLog
 from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.durations import Durations, KernelTimes
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter
+from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter, direction_of
 from sipsim.chips.tensix.fabric.channels import SenderChannel
 from sipsim.chips.tensix.fabric.connection import ConnectionWords
 from sipsim.chips.tensix.fabric.fabric import Fabric
@@ -29,7 +30,8 @@ from sipsim.chips.tensix.params import ChipParams
 from sipsim.chips.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
-from sipsim.chips.tensix.results import Results, TileLog
+from sipsim.chips.tensix.replay import Replay
+from sipsim.chips.tensix.results import KernelTrace, Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
 from sipsim.chips.tensix.transmit_queue import TransmitQueue
 from sipsim.collectives.call import GroupCall, OpenCall
@@ -46,9 +48,10 @@ from sipsim.fabric.channels import ONE_QUEUE
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.links.frames import decode, encode
 from sipsim.fabric.links.kind import links_in_use
+from sipsim.records.artifacts import make_artifact_folder
 from sipsim.records.dump import BlockedResource
-from sipsim.records.oplog import OpLog, oplog_file
-from sipsim.records.report import KernelUse, Usage
+from sipsim.records.oplog import TRACE_FILE, OpLog, TraceFile, oplog_file
+from sipsim.records.report import LinkUse, Usage
 from sipsim.topology.links import build_links
 from sipsim.topology.tenstorrent import port_of
 
@@ -70,7 +73,11 @@ class TensixChip(Chip):
         self._make_task: MakeTask = context.make_task
         self.oplog = OpLog("records" in context.job.records)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if "oplog" in context.job.records else None
-        self.log = TileLog(self.oplog, engine)
+        self._replay = None if context.second_pass is None else Replay(context.second_pass, engine)
+        has_trace = "trace" in context.job.records
+        self._trace = TraceFile(make_artifact_folder(context.artifact_dir) / TRACE_FILE) if has_trace else None
+        trace = None if self._trace is None else KernelTrace(context.rank, plan, self._trace)
+        self.log = TileLog(self.oplog, engine, trace, self._replay)
         jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
@@ -86,9 +93,11 @@ class TensixChip(Chip):
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
-        self.launches = Launches(
-            engine, self._make_kernel, self._set_semaphore, partial(self.host.resume, KERNELS), jitter
+        self.durations = Durations(
+            context.rank, engine, self._link_uses, self.log.kernel, lambda record: self.on_record(record)
         )
+        on_idle = partial(self.host.resume, KERNELS)
+        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, on_idle, self.durations, jitter)
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
@@ -105,7 +114,7 @@ class TensixChip(Chip):
             if cores is None or not set(cores).isdisjoint(fabric.cores):
                 fabric.wait()
 
-    def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
+    def _make_kernel(self, spec: KernelSpec, ended: Callable[[KernelTimes], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
         memory, params = self.tiles.memory(spec.core), self.plan.params
         processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
@@ -115,13 +124,15 @@ class TensixChip(Chip):
         firmware = self._firmwares.get(cores.index(spec.core)) if spec.core in cores else None
 
         def body() -> None:
+            began_ps, function = self.engine.now_ps, spec.kernel.__name__
             if firmware is not None:
                 firmware.kernel_started(name)
             spec.kernel(*spec.args, dataflow)
             processor.spend(0)
             if firmware is not None:
                 firmware.kernel_ended()
-            ended()
+            place = spec.core, spec.config.processor
+            ended(KernelTimes(function, *place, began_ps, self.engine.now_ps, processor.used_ps))
 
         return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
@@ -180,19 +191,23 @@ class TensixChip(Chip):
             what = f"a {type(packet).__name__} arrived on channel {channel}"
             raise InvariantViolation(f"{what}; this chip takes only EthWrite, and only on its links")
         core = self.plan.floor_plan.ethernet[eth_channel]
-        firmware = self._firmwares.get(eth_channel)
-        if firmware is None or not packet.down_ps:
-            self._arrive(core, packet)
+        link, firmware = self.plan.system.links[channel].name, self._firmwares.get(eth_channel)
+        arrive = partial(self._arrive, link, core, packet)
+        if firmware is None or packet.queue:
+            arrive()
         else:
-            firmware.take(packet.down_ps, packet.up_ps, partial(self._arrive, core, packet))
+            firmware.take(packet.down_ps, packet.up_ps, arrive)
 
-    def _arrive(self, core: Core, packet: EthWrite) -> None:
+    def _arrive(self, link: str, core: Core, packet: EthWrite) -> None:
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
         memory.last_arrival = packet.address
         memory.last_origin = packet.origin if isinstance(packet, FabricWrite) else None
         end = packet.address + len(packet.data)
         memory.arriving = range(end, end + packet.follows)
+        if self._replay is not None:
+            direction = direction_of(link, packet.queue)
+            self._replay.received(core, packet.address, packet.data, direction, packet.seq, packet.crc)
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
@@ -241,18 +256,24 @@ class TensixChip(Chip):
             self.oplog.sha256(),
             sent,
             calls=tuple(self.calls()),
+            runs=self.durations.runs(),
+            verdict=None if self._replay is None else self._replay.verdict(self.tiles.in_use()),
             usage=(self._usage(),),
+            launches=self.durations.launches,
+            launch_records=tuple(self.durations.records),
             outages=tuple(outages),
             left=unfinished,
             results=self.declared.digests(self._result_memories()),
         )
 
     def _usage(self) -> Usage:
-        """Return the usage of the whole run, without counts per kernel."""
-        links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
+        """Return the usage of the whole run."""
         inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
         busy_ps, busiest = max(inside, default=(0, ""))
-        return Usage(0, self.engine.now_ps, 0, KernelUse(), links, busiest, busy_ps)
+        return Usage(0, self.engine.now_ps, 0, self.durations.total, self._link_uses(), busiest, busy_ps)
+
+    def _link_uses(self) -> tuple[LinkUse, ...]:
+        return tuple(transmitter.link_use() for transmitter in self._transmitters.values())
 
     def _result_memories(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
         kinds = self.plan.floor_plan.kinds
@@ -264,8 +285,9 @@ class TensixChip(Chip):
 
     def close(self) -> None:
         super().close()
-        if self._log_file is not None:
-            self._log_file.close()
+        for file in (self._trace, self._log_file):
+            if file is not None:
+                file.close()
 
 
 @cache
@@ -279,6 +301,7 @@ class TensixKind(ChipKind[TensixPlan]):
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
+    traces = verifies = True
 
     def __init__(self, name: str, link: str) -> None:
         self.name = name

@@ -8,10 +8,12 @@ kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sipsim.chips.tensix.ccl.sums import add
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
-from sipsim.chips.tensix.processor import Looks, Processor
+from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
+from sipsim.core.dtypes import DType
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
 
@@ -81,7 +83,7 @@ class Dataflow:
         jitter = self._tiles.jitter
         late_ps = 0 if jitter is None else jitter.store_delay_ps(processor.name)
         processor.spend(processor.l1_access_ps * _accesses(len(data)) + late_ps)
-        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+        self._tiles.store(processor.core, address, data, processor.name)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
         """Return bytes of this L1. Takes the time of one access per 16 B.
@@ -100,14 +102,16 @@ class Dataflow:
 
     def store(self, address: int, data: bytes) -> None:
         """Store bytes in this L1 now; the time of the accesses is spent with the next command or wait."""
-        processor = self._processor
-        processor.owed_ps += processor.l1_access_ps * _accesses(len(data))
-        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+        self._processor.owed_ps += self._processor.l1_access_ps * _accesses(len(data))
+        self._tiles.store(self._processor.core, address, data, self._processor.name)
 
-    def put(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1 in no time, if another call takes the time."""
-        processor = self._processor
-        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+    def put_sum(self, address: int, dtype: DType, nbytes: int, stride: int, operands: int) -> None:
+        """Replace the first of several operands in this L1, ``stride`` bytes apart, by their sum, in no time."""
+        processor, replay = self._processor, self._tiles.log.replay
+        parts = [processor.memory.read(address + number * stride, nbytes) for number in range(operands)]
+        processor.memory.write(address, add(dtype, parts), processor.engine.now_ps, processor.name)
+        if replay is not None:
+            replay.added(processor.core, processor.memory, address, dtype.name, nbytes, stride, operands)
 
     # --- the NoC --------------------------------------------------------------------------------------------------
 
@@ -171,25 +175,25 @@ class Dataflow:
     def noc_async_writes_flushed(self) -> None:
         """Wait until the bytes of all writes have left this L1; the departure time is computed for an idle NoC."""
         processor = self._processor
-        processor.spend_until(processor.flushed_ps, "its writes to leave")
+        processor.spend_until(processor.flushed_ps, "its writes to leave", NOC)
 
     def noc_async_write_barrier(self) -> None:
         """Wait until all writes have arrived and have been acknowledged."""
         processor = self._processor
         if processor.writes:
-            self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
+            self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival, NOC)
         late_ps = processor.acked_ps - processor.engine.now_ps
         if self._idle_ps and late_ps > 0:
             period_ps = processor.poll_ps + self._idle_ps
-            processor.spend(-(-late_ps // period_ps) * period_ps, "an acknowledgement")
+            processor.spend(-(-late_ps // period_ps) * period_ps, "an acknowledgement", NOC)
         else:
-            processor.spend_until(processor.acked_ps, "an acknowledgement")
+            processor.spend_until(processor.acked_ps, "an acknowledgement", NOC)
 
     def noc_async_read_barrier(self) -> None:
         """Wait until the bytes of all reads are in this L1."""
         processor = self._processor
         if processor.reads:
-            self._wait(lambda: not processor.reads, "its reads", processor.on_arrival)
+            self._wait(lambda: not processor.reads, "its reads", processor.on_arrival, NOC)
 
     def noc_semaphore_set(self, address: int, value: int) -> None:
         """Set a semaphore in this L1."""
@@ -267,8 +271,8 @@ class Dataflow:
             last = TRANSACTION_IDS - 1
             raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
 
-    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        return self._processor.wait_until(is_so, what, looks, self._idle_ps)
+    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str = POLLS) -> int:
+        return self._processor.wait_until(is_so, what, looks, kind, self._idle_ps)
 
     def _packets(self, nbytes: int) -> list[tuple[int, int]]:
         """Return the offset and the size of each packet of the NoC."""

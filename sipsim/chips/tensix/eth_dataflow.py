@@ -13,7 +13,7 @@ from typing import Final
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
 from sipsim.chips.tensix.firmware import Firmware
-from sipsim.chips.tensix.processor import Processor
+from sipsim.chips.tensix.processor import QUEUE, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.core.errors import KernelMisuse
 
@@ -69,7 +69,7 @@ class EthDataflow(Dataflow):
         link, processor = self._link, self._processor
         with self.routing():
             while link.is_busy(queue):
-                processor.spend_until(link.free_at_ps(), "the transmit queue")
+                processor.spend_until(link.free_at_ps(), "the transmit queue", QUEUE)
             processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends 1 word of 16 B or more, not {words} words")

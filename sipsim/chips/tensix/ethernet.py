@@ -20,20 +20,24 @@ from sipsim.records.report import LinkUse
 @packet_kind
 class EthWrite(Packet, tag=20):
     """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival.
-    ``follows``: bytes of the same message that arrive later, in a message of their own. ``down_ps``, ``up_ps``: the
-    last outage before the message crossed the link; both 0 without one.
+    ``queue``: the queue that sent the message. ``follows``: bytes of the same message that arrive later, in a message
+    of their own. ``down_ps``, ``up_ps``: the last outage before the message crossed the link; both 0 without one.
+    ``seq``, ``crc``: number of the message in its queue and a CRC, for the second pass; 0 without a second pass.
     """
 
     address: Address
     data: Data
+    queue: Small
     follows: Number
     down_ps: Number
     up_ps: Number
+    seq: Number
+    crc: Number
 
 
-def whole(address: int, data: bytes) -> EthWrite:
-    """Return a message that arrives at once, over a link that has had no outage."""
-    return EthWrite(address, data, 0, 0, 0)
+def whole(address: int, data: bytes, queue: int = 0) -> EthWrite:
+    """Return a message of a queue that arrives at once, over a link that has had no outage."""
+    return EthWrite(address, data, queue, 0, 0, 0, 0, 0)
 
 
 @packet_kind
@@ -43,6 +47,11 @@ class FabricWrite(EthWrite, tag=21):
     """
 
     origin: tuple[Small, Small, Small, Address]
+
+
+def direction_of(link: str, queue: int) -> str:
+    """Return the name, for the second pass, of the messages that a queue sends over a link."""
+    return f"link {link} queue {queue}"
 
 
 Ps = int
@@ -128,7 +137,9 @@ class Transmitter:
         self._count(len(data))
         times = self._queue.submit(max(time_ps, self._queue.free_at_ps(time_ps)), len(data))
         assert times is not None, "the queue is free then"
-        message = whole(destination, data) if origin is None else FabricWrite(destination, data, 0, 0, 0, origin)
+        message = whole(destination, data)
+        if origin is not None:
+            message = FabricWrite(destination, data, 0, 0, 0, 0, 0, 0, origin)
         self._deliver(0, message, times, stored_bytes, is_kernels=False)
         return times.tail_left_ps
 
@@ -138,7 +149,7 @@ class Transmitter:
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
         if times.loss is not None:
-            self._losses.add(times.loss, len(data), whole(destination, data))
+            self._losses.add(times.loss, len(data), whole(destination, data, 1))
             return
         # The store of a word takes less than a packet of the wire, and words stay in order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
@@ -146,7 +157,7 @@ class Transmitter:
         if self._credit_jitter is not None:
             arrival_ps = self._credit_jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
-        self._send(arrival_ps, whole(destination, data))
+        self._send(arrival_ps, self._numbered(whole(destination, data, 1)))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int, by: str) -> None:
         """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
@@ -159,6 +170,8 @@ class Transmitter:
         self._memory.check_target(destination, nbytes, f"{by}, over its link,")
         self._memory.check_whole(source, nbytes, by)
         message = whole(destination, self._memory.read(source, nbytes))
+        if self._log.replay is not None:
+            self._log.replay.loaded(self.core, source, message.data)
         if self.is_busy(queue):
             what = f"core {self.core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; call eth_txq_is_busy before a command")
@@ -204,19 +217,30 @@ class Transmitter:
             head = structs.replace(message, data=message.data[:first], follows=nbytes - first)
             sent = [(arrival_ps, head), (self._jitter.later_ps(arrival_ps), rest)]
         outage = self._queue.last_outage(times.arrival_ps) if is_kernels else None
-        if self._firmware is None or outage is None:
+        if self._firmware is None:
             self._send_all(sent)
             return
-        sent = [(at_ps, structs.replace(each, down_ps=outage.down_ps, up_ps=outage.up_ps)) for at_ps, each in sent]
+        down_ps, up_ps = (0, 0) if outage is None else (outage.down_ps, outage.up_ps)
+        sent = [(at_ps, structs.replace(each, down_ps=down_ps, up_ps=up_ps)) for at_ps, each in sent]
         submitted_ps = self._engine.now_ps
 
         def retrained() -> None:
             now_ps = self._engine.now_ps
-            self._send_all(sent, 0 if now_ps == submitted_ps else max(now_ps - outage.up_ps, 0))
+            late_ps = max(now_ps - up_ps, 0) if down_ps and now_ps > submitted_ps else 0
+            self._send_all(sent, late_ps)
 
-        self._firmware.when_run(outage.down_ps, retrained)
+        # A message without an outage before it, such as a router's, does not overtake earlier messages that wait.
+        self._firmware.when_run(down_ps, retrained)
 
     def _send_all(self, sent: Sequence[tuple[Ps, EthWrite]], late_ps: Ps = 0) -> None:
         for at_ps, message in sent:
             self._sent_ps = max(self._sent_ps, at_ps + late_ps)
-            self._send(self._sent_ps, message)
+            self._send(self._sent_ps, self._numbered(message))
+
+    def _numbered(self, message: EthWrite) -> EthWrite:
+        """Return a message with what the second pass of the far chip checks."""
+        replay = self._log.replay
+        if replay is None:
+            return message
+        seq, crc = replay.number(direction_of(self._name, message.queue), message.address, message.data)
+        return structs.replace(message, seq=seq, crc=crc)

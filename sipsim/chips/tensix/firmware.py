@@ -60,12 +60,13 @@ class Firmware:
 
     def take(self, down_ps: Ps, up_ps: Ps, arrive: Callable[[], None]) -> None:
         """Call ``arrive`` for a message that has crossed the link after an outage: now, or, if the firmware has not run
-        since then, as late after it runs as now is after the outage's end. The order of these calls is kept.
+        since then, as late after it runs as now is after the outage's end. The order of these calls is kept, also by a
+        message without an outage before it, whose ``down_ps`` is 0.
         """
         engine, crossed_ps = self._engine, self._engine.now_ps
 
         def retrained() -> None:
-            late_ps = 0 if engine.now_ps == crossed_ps else crossed_ps - up_ps
+            late_ps = crossed_ps - up_ps if down_ps and engine.now_ps > crossed_ps else 0
             self._last_ps = max(self._last_ps, engine.now_ps + late_ps)
             if self._last_ps > engine.now_ps:
                 engine.at(self._last_ps, arrive)

@@ -9,6 +9,8 @@ from sipsim.core.paged_bytes import PagedBytes
 from sipsim.core.units import format_exact_time_ps
 
 PAGE_BYTES = 2**16
+ZEROS = bytes(PAGE_BYTES)
+"""A page of zeros; a comparison with it is much faster than ``any``."""
 NEVER_PS = 2**62
 SIGNAL_BYTES = 4
 Ps = int
@@ -67,6 +69,10 @@ class TileMemory:
             self.check(address, nbytes)
         if self.refresh is not None and self.statistics.start <= address < self.statistics.stop:
             self.refresh()
+        return self._bytes.read(address, nbytes)
+
+    def get(self, address: int, nbytes: int) -> bytes:
+        """Return the bytes of a range as they are, without :attr:`refresh`."""
         return self._bytes.read(address, nbytes)
 
     def put(self, address: int, data: bytes) -> None:
@@ -167,7 +173,7 @@ class TileMemory:
 
     def pages(self) -> list[tuple[int, bytes]]:
         """Return the number and the bytes of each page that is not all 0, in order, for digests."""
-        return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if any(data)]
+        return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if data != ZEROS]
 
     def _drop_pins(self, now_ps: Ps) -> None:
         pins = self._pins

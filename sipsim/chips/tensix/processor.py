@@ -16,6 +16,8 @@ from sipsim.core.units import ns_to_ps
 
 Ps = int
 Looks = list[Callable[[], None]]
+INSTRUCTIONS, POLLS, NOC, QUEUE = "instructions", "polls", "noc", "transmit queue"
+"""Kinds of a kernel's time: instructions, and waits for words of L1, for NoC commands, and for an Ethernet queue."""
 
 
 class Processor:
@@ -23,7 +25,7 @@ class Processor:
     ``reads``, ``writes``: numbers of NoC commands that have not arrived. ``acked_ps``: time at which the last arrived
     write is acknowledged. ``flushed_ps``: time at which the bytes of all writes have left on an otherwise idle NoC.
     ``unsent``: by transaction id, number of writes whose bytes have not left. ``owed_ps``: time of instructions that
-    the next command or wait spends.
+    the next command or wait spends. ``used_ps``: the kernel's time so far, by kind.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -44,6 +46,7 @@ class Processor:
         self.unsent: Counter[int] = Counter()
         self.on_arrival: Looks = []
         self.task: Task | None = None
+        self.used_ps: Counter[str] = Counter()
 
     @cached_property
     def eth_command_ps(self) -> Ps:
@@ -66,21 +69,24 @@ class Processor:
         self.task.is_server = is_server
         return self.task
 
-    def spend(self, ps: Ps, what: object = "its own instructions") -> None:
-        """Spend ``ps`` plus ``owed_ps`` of simulated time."""
+    def spend(self, ps: Ps, what: object = "its own instructions", kind: str = INSTRUCTIONS) -> None:
+        """Spend ``ps`` plus ``owed_ps`` of simulated time. ``kind``: the kind of this time in ``used_ps``."""
         if self.owed_ps:
             ps += self.owed_ps
             self.owed_ps = 0
         if ps:
             assert self.task is not None
+            self.used_ps[kind] += ps
             self.engine.at(self.engine.now_ps + ps, self.task.resume)
             self.task.wait(what)
 
-    def spend_until(self, time_ps: Ps, what: object) -> None:
+    def spend_until(self, time_ps: Ps, what: object, kind: str = INSTRUCTIONS) -> None:
         """Spend the time until ``time_ps``, but at least ``owed_ps``."""
-        self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what)
+        self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what, kind)
 
-    def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks, idle_ps: Ps = 0) -> int:
+    def wait_until(
+        self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str = POLLS, idle_ps: Ps = 0
+    ) -> int:
         """Poll until ``is_so()`` is true: a poll takes ``poll_ps``, and ``idle_ps`` more if it finds nothing. Polls
         that find nothing need no simulation event: a change calls the callbacks in ``looks``, and the end of the next
         poll is computed then.
@@ -91,19 +97,21 @@ class Processor:
         began_ps = self.engine.now_ps + self.owed_ps
         while True:
             if is_so():
-                self.spend(self.poll_ps, what)
+                self.spend(self.poll_ps, what, kind)
             else:
-                self._sleep(is_so, what, looks, idle_ps)
+                self._sleep(is_so, what, looks, kind, idle_ps)
             if is_so():
                 return (self.engine.now_ps - began_ps + idle_ps) // (self.poll_ps + idle_ps)
 
-    def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks, idle_ps: Ps) -> None:
+    def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str, idle_ps: Ps) -> None:
         """Wait until the end of the poll that finds the condition true."""
-        began_ps = self.engine.now_ps + self.owed_ps
+        slept_ps = self.engine.now_ps
+        began_ps = slept_ps + self.owed_ps
         self.owed_ps = 0
         assert self.task is not None
         looks.append(_Sleep(self, is_so, looks, began_ps, self.poll_ps + idle_ps))
         self.task.wait(what)
+        self.used_ps[kind] += self.engine.now_ps - slept_ps
 
 
 class _Sleep:

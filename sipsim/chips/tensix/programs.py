@@ -3,9 +3,11 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
+from sipsim.chips.tensix.durations import Durations, KernelTimes, Operation, ProgramTimes
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES
@@ -52,11 +54,15 @@ class KernelSpec(NamedTuple):
 
 @dataclass
 class Program:
-    """Kernels of one chip that start together, and initial values of semaphores, which are set before the start."""
+    """Kernels of one chip that start together, and initial values of semaphores, which are set before the start.
+
+    ``operation``: the operation to which the program belongs; None for a program that a script makes.
+    """
 
     kernels: list[KernelSpec] = field(default_factory=list)
     semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
     is_enqueued: bool = False
+    operation: Operation | None = None
 
     def add(self, spec: KernelSpec) -> None:
         """Add a kernel.
@@ -91,9 +97,10 @@ BEFORE = "the programs before its own"
 
 
 class _Launch(NamedTuple):
-    """Enqueued program, with the kernels' tasks by tile and processor."""
+    """Enqueued program, with the kernels' tasks by tile and processor, and its durations."""
 
     program: Program
+    times: ProgramTimes
     tasks: dict[Place, Task]
 
 
@@ -102,22 +109,25 @@ class Launches:
     have ended.
 
     A program waits for a server only if a kernel needs the server's processor. ``make(spec, ended)``: makes the task of
-    a kernel, which calls ``ended`` at its end. ``set_word``: sets a semaphore. ``on_idle``: called when all kernels
-    except servers have ended. ``jitter``: random delays of kernel starts, or None.
+    a kernel, which calls ``ended`` with its times at its end. ``set_word``: sets a semaphore. ``on_idle``: called when
+    all kernels except servers have ended. ``durations``: the durations of kernels and programs. ``jitter``: random
+    delays of kernel starts, or None.
     """
 
     def __init__(
         self,
         engine: Engine,
-        make: Callable[[KernelSpec, Callable[[], None]], Task],
+        make: Callable[[KernelSpec, Callable[[KernelTimes], None]], Task],
         set_word: Callable[[Core, int, int], None],
         on_idle: Callable[[], None],
+        durations: Durations,
         jitter: Jitter | None = None,
     ) -> None:
         self._engine = engine
         self._make = make
         self._set_word = set_word
         self._on_idle = on_idle
+        self._durations = durations
         self._jitter = jitter
         self._queue: deque[_Launch] = deque()
         self._running: dict[Place, Task] = {}
@@ -139,12 +149,16 @@ class Launches:
     def enqueue(self, program: Program) -> list[Task]:
         """Enqueue a program, which starts now or when earlier kernels have ended. Return the kernels' tasks."""
         program.is_enqueued = True
+        operation = program.operation or Operation()
+        operation.unfinished += 1
+        kernels = tuple(spec.kernel.__name__ for spec in program.kernels if not spec.is_server)
+        times = ProgramTimes(operation, kernels)
         tasks = {}
         for spec in program.kernels:
             place = spec.core, spec.config.processor
-            tasks[place] = self._make(spec, lambda place=place: self._ended(place))  # type: ignore[misc]
+            tasks[place] = self._make(spec, partial(self._ended, place, times, spec.is_server))
             tasks[place].waits_for = BEFORE
-        self._queue.append(_Launch(program, tasks))
+        self._queue.append(_Launch(program, times, tasks))
         self._start_next()
         return list(tasks.values())
 
@@ -159,17 +173,19 @@ class Launches:
             self._awaited.remove(each)
             each[1]()
 
-    def _ended(self, place: Place) -> None:
+    def _ended(self, place: Place, times: ProgramTimes, is_server: bool, kernel: KernelTimes) -> None:
         """Remove the ended kernel of a tile's processor. An event starts the next program, as the task still runs."""
         del self._running[place]
+        self._durations.kernel_ended(times, kernel, is_server)
         self._engine.at(self._engine.now_ps, self._start_next)
 
     def _start_next(self) -> None:
         while self._queue and self._may_start(self._queue[0]):
-            program, tasks = self._queue.popleft()
+            program, times, tasks = self._queue.popleft()
             for (core, address), initial in program.semaphores.items():
                 self._set_word(core, address, initial)
             self._running |= tasks
+            self._durations.started(times)
             for place, task in tasks.items():
                 task.waits_for = None
                 late_ps = 0 if self._jitter is None else self._jitter.start_delay_ps(*place)

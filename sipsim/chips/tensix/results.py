@@ -4,30 +4,66 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from sipsim.chips.tensix.durations import KernelTimes
 from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.plan import TensixPlan
+from sipsim.chips.tensix.replay import Replay
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
-from sipsim.records.oplog import OpLog, record_kind, values_as_text
+from sipsim.records.oplog import OpLog, TraceFile, TraceLine, record_kind, values_as_text
 
 NOC_WRITE = record_kind("noc.write", "dst", "addr", "nbytes", "values")
 NOC_READ = record_kind("noc.read", "dst", "addr", "nbytes", "values")
 NOC_INCREMENT = record_kind("noc.increment", "dst", "addr", "value")
 ETH_SEND = record_kind("eth.send", "queue", "src", "dst_addr", "nbytes", "left_ps", "arrival_ps")
 ETH_ARRIVE = record_kind("eth.arrive", "addr", "nbytes", "values")
+KERNEL = record_kind("kernel", "name", "processor")
 HOST_WRITE = record_kind("host.write_tile", "addr", "nbytes", "values")
 
 
+class KernelTrace:
+    """Trace of a chip's kernels, and of the messages of its links.
+
+    A message has the direction ``ethCHANNEL`` of its core, and is traced without a row, as rows share routers.
+    """
+
+    def __init__(self, rank: int, plan: TensixPlan, file: TraceFile) -> None:
+        self._rank = rank
+        self._plan = plan
+        self._file = file
+
+    def kernel(self, kernel: KernelTimes, run: int | None) -> None:
+        """Write the line of a kernel that has ended."""
+        core, start_ps, name = kernel.core, kernel.start_ps, kernel.name
+        line = TraceLine(self._rank, core.x, core.y, kernel.end_ps, "kernel", "", 0, run, start_ps, "", name)
+        self._file.append(line)
+
+    def message(self, what: str, core: Core, start_ps: int, end_ps: int, nbytes: int) -> None:
+        """Write the line of a message that left (``send``) or arrived (``recv``) at ``end_ps``."""
+        channel = self._plan.floor_plan.ethernet.index(core)
+        link = self._plan.links[self._rank][channel]
+        far = self._plan.floor_plan.ethernet[link.far_channel]
+        peer = f"{link.far_sip}.{far.x}.{far.y}"
+        line = TraceLine(self._rank, *core, end_ps, what, f"eth{channel}", nbytes, None, start_ps, peer, "")
+        self._file.append(line)
+
+
 class TileLog:
-    """Op log of a chip: appends records to ``oplog``, with the time of ``engine``.
+    """Op log of a chip: appends records to ``oplog``, with the time of ``engine``. ``trace``: the chip's trace, or
+    None. ``replay``: feed of the second pass, or None.
 
     The log contains each memory access of a NoC command when the access happens, and each Ethernet message twice: at
     the command and at the arrival. A tile's x and y are in the fields that other chips use for cube and PE.
     """
 
-    def __init__(self, oplog: OpLog, engine: Engine) -> None:
+    def __init__(
+        self, oplog: OpLog, engine: Engine, trace: KernelTrace | None = None, replay: Replay | None = None
+    ) -> None:
         self._oplog = oplog
         self._engine = engine
+        self._trace = trace
+        self.replay = replay
 
     def noc_write(self, start_ps: int, src: Core, dst: Core, address: int, data: bytes) -> None:
         """Log a write: bytes of ``src`` have arrived at ``dst``."""
@@ -44,14 +80,30 @@ class TileLog:
     def eth_send(self, core: Core, queue: int, src: int, dst: int, nbytes: int, left_ps: int, arrival_ps: int) -> None:
         """Log an Ethernet command that the queue has taken."""
         self._append(ETH_SEND, self._engine.now_ps, core, queue, src, dst, nbytes, left_ps, arrival_ps)
+        if self._trace is not None:
+            self._trace.message("send", core, self._engine.now_ps, left_ps, nbytes)
 
     def eth_arrive(self, core: Core, address: int, data: bytes) -> None:
         """Log the arrival of an Ethernet message."""
         self._append(ETH_ARRIVE, self._engine.now_ps, core, address, len(data), values_as_text(data))
+        if self._trace is not None:
+            self._trace.message("recv", core, self._engine.now_ps, self._engine.now_ps, len(data))
+
+    def kernel(self, kernel: KernelTimes, run: int | None) -> None:
+        """Log a kernel that has ended, in the log's file and in the trace. ``run``: number of the kernel's row.
+
+        The op log does not count this record, as a kernel is no operation.
+        """
+        facts = kernel.name, kernel.processor
+        self._oplog.note((KERNEL, kernel.start_ps, kernel.end_ps, *kernel.core, *facts))
+        if self._trace is not None:
+            self._trace.kernel(kernel, run)
 
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:
         """Log a write of the host. This record is only in the log's file, as a host write is no chip operation."""
         now_ps = self._engine.now_ps
+        if self.replay is not None:
+            self.replay.host_wrote(core, address, data)
         self._oplog.note((HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data)))
 
     def _append(self, kind: str, start_ps: int, core: Core, *fields: object) -> None:

@@ -6,6 +6,7 @@ from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core, FloorPlan, Kind, NocGraph
 from sipsim.chips.tensix.processor import Processor
+from sipsim.chips.tensix.replay import InFlight
 from sipsim.chips.tensix.results import TileLog
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
@@ -59,6 +60,18 @@ class Tiles:
             memory = self._memories[core] = TileMemory(name, self._nbytes(kind), self._floor(kind))
         return memory
 
+    def clear(self, core: Core, address: int, nbytes: int) -> None:
+        """Set a range of a tile to 0, to remove bytes of earlier programs."""
+        self.memory(core).clear(address, nbytes)
+        if self.log.replay is not None:
+            self.log.replay.cleared(core, address, nbytes)
+
+    def store(self, core: Core, address: int, data: bytes, by: str) -> None:
+        """Store bytes in a tile now. ``by``: name of the kernel, or of the part of a fabric."""
+        self.memory(core).write(address, data, self.engine.now_ps, by)
+        if self.log.replay is not None:
+            self.log.replay.stored(core, address, data)
+
     def problem_of(self, core: Core, address: int, nbytes: int) -> str:
         """Return why no packet may write to this memory of a tile, on any chip of the run; empty if a packet may."""
         kind = self._plan.kinds.get(core)
@@ -94,17 +107,21 @@ class Tiles:
         by.memory.check_whole(address, nbytes, by.name)
         route = self._graph.data_route(by.noc, by.core, core)
         by.writes += 1
-        start_ps = self.engine.now_ps
+        start_ps, replay = self.engine.now_ps, self.log.replay
         jitter = None if is_copy else self.jitter
         leaves_ps = start_ps if jitter is None else jitter.departure_ps(by.noc, by.core, start_ps)
         by.flushed_ps = max(by.flushed_ps, leaves_ps) + route.edges[0].drain_ps(nbytes)
+        flight: InFlight | None = None
 
         def leave() -> None:
-            nonlocal data
+            nonlocal data, flight
             data = by.memory.read(address, nbytes)
+            flight = None if replay is None else replay.issued(by.core, by.core, address, data)
 
         if leaves_ps > start_ps:
             self.engine.at(leaves_ps, leave)
+        elif replay is not None:
+            flight = replay.issued(by.core, by.core, address, data)
         if write_id is not None:
             by.unsent[write_id] += 1
             self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
@@ -112,6 +129,8 @@ class Tiles:
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self.engine.now_ps, by.name)
             self.log.noc_write(start_ps, by.core, core, to, data)
+            if flight is not None and replay is not None:
+                replay.arrived(flight, core, memory, to, nbytes)
             by.writes -= 1
             by.acked_ps = max(
                 by.acked_ps, self.engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
@@ -124,12 +143,15 @@ class Tiles:
         """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
         memory = self.memory(core)
         memory.check_target(address, ATOMIC_BYTES, by.name)
-        start_ps = self.engine.now_ps
+        start_ps, replay = self.engine.now_ps, self.log.replay
+        flight = None if replay is None else replay.added_later(by.core, core, address)
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self.engine.now_ps, by.name)
             self.log.noc_increment(start_ps, by.core, core, address, value)
+            if flight is not None and replay is not None:
+                replay.incremented(flight, core, memory, address, by_how_much)
 
         self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
@@ -139,14 +161,17 @@ class Tiles:
         memory.check(address, nbytes)
         by.memory.check_target(to, nbytes, by.name)
         by.reads += 1
-        start_ps = self.engine.now_ps
+        start_ps, replay = self.engine.now_ps, self.log.replay
 
         def serve(_head_ps: int, _tail_ps: int) -> None:
             data = memory.read(address, nbytes)
+            flight = None if replay is None else replay.issued(by.core, core, address, data)
 
             def arrive(_head_ps: int, _tail_ps: int) -> None:
                 by.memory.write(to, data, self.engine.now_ps, by.name)
                 self.log.noc_read(start_ps, core, by.core, to, data)
+                if flight is not None and replay is not None:
+                    replay.arrived(flight, by.core, by.memory, to, nbytes)
                 by.reads -= 1
                 _notify(by)
 
@@ -186,11 +211,14 @@ class Tiles:
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
-        start_ps = self.engine.now_ps + delay_ps
+        start_ps, replay = self.engine.now_ps + delay_ps, self.log.replay
+        flight = None if replay is None else replay.made(src, data)
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self.engine.now_ps, by)
             self.log.noc_write(start_ps, src, core, to, data)
+            if flight is not None and replay is not None:
+                replay.arrived(flight, core, memory, to, len(data))
             arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
         self._carry((noc, src), self._graph.data_route(noc, src, core), len(data), arrive, delay_ps)
@@ -207,11 +235,15 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
+        replay = self.log.replay
+        flight = None if replay is None else replay.added_later(src, core, address)
 
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self.engine.now_ps, "a router")
             self.log.noc_increment(self.engine.now_ps, src, core, address, value)
+            if flight is not None and replay is not None:
+                replay.incremented(flight, core, memory, address, by_how_much)
 
         if not is_behind_writes:
             self.notify(src, core, delay_ps, arrive)

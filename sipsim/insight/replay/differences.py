@@ -134,11 +134,13 @@ class Differences:
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
     arrives later. So a difference stays pending to the end of the run; then the first one without a race is an error.
 
-    ``canonical``: maps each address to the one canonical address of the same byte.
+    ``canonical``: maps each address to the one canonical address of the same byte. ``place``: format of the
+    name of a record's place.
     """
 
-    def __init__(self, canonical: Callable[[int], int]) -> None:
+    def __init__(self, canonical: Callable[[int], int], place: str) -> None:
         self._canonical = canonical
+        self._place = place
         self._writes: dict[Range, _Write] = {}
         self._pending: list[_Pending] = []
         self._beyond = 0
@@ -230,7 +232,7 @@ class Differences:
         """Add a page whose bytes differ between the passes at the end of the run."""
         a, b = np.frombuffer(expected, np.uint8), np.frombuffer(got, np.uint8)
         first = int(np.flatnonzero(a != b)[0])
-        address, values = page + first, f"expected {a[first]:#04x}, got {b[first]:#04x}"
+        address, values = self._canonical(page + first), f"expected {a[first]:#04x}, got {b[first]:#04x}"
         text = f"the memories differ at the end, at address {address:#x}: {values}"
         self._add(_Pending(None, text, last=self._last(address)))
 
@@ -252,7 +254,7 @@ class Differences:
         if owner is None:
             return Difference(number=0, record="", cube=0, pe=0, time_ps=0, message=text + wrote)
         _, _, end_ps, cube, pe, *_ = owner.record
-        place = f" of cube {cube} PE {pe} at {end_ps} ps"
+        place = f" of {self._place.format(cube, pe)} at {end_ps} ps"
         what = f"{text}{wrote}{place}" if by is None else f"{by}{place}: {text}{wrote}"
         return Difference(number=owner.number, record=owner.text, cube=cube, pe=pe, time_ps=end_ps, message=what)
 

@@ -104,7 +104,7 @@ class SecondPass:
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
-        self.differences = Differences(memory.canonical)
+        self.differences = Differences(memory.canonical, memory.place)
         self.messages: dict[tuple[int, int], bytes] = {}
         self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}

@@ -28,7 +28,7 @@ from sipsim.chips.tensix.fabric.connection import FabricSender
 
 def send(endpoint, header, df):
     FabricSender(endpoint, df).open()
-    df.put(0x30000, header)
+    df.store(0x30000, header)
     df.noc_async_write(0x30000, NocAddress(endpoint.router, endpoint.ring.address(0)), len(header))
     df.instructions(9000)
 

@@ -124,3 +124,31 @@ def worker(rank, world_size, tt):
 
 def test_what_a_call_takes(tmp_path: Path) -> None:
     assert run(*FLAGS, script_file(tmp_path, COSTS.format(base=0x1C000))).document["error"] is None
+
+
+OVERTAKING = """
+def sender(buffer, df):
+    df.instructions(200)
+    df.eth_send_packet(0, buffer // 16, buffer // 16, 4)
+
+def receiver(buffer, df):
+    df.instructions(9000)
+
+def worker(rank, world_size, tt):
+    core, program = tt.ethernet_cores_to(1 - rank)[0], tt.create_program()
+    tt.create_kernel(program, receiver if rank else sender, core, args=(tt.l1_base(core),))
+    tt.enqueue_program(program)
+    tt.finish()
+    tt.open_fabric().terminate()
+"""
+
+
+def test_no_router_overtakes_a_message_that_waits_for_the_firmware(tmp_path: Path) -> None:
+    """The receiver's kernel holds the message back for 9 us; the sender's router opens long before."""
+    done = run(*FLAGS, *DOWN, script_file(tmp_path, OVERTAKING), keep_oplog=True)
+    assert done.document["error"] is None
+    arrived = [record for record in done.members[1].chip.oplog.records if record[0] == "eth.arrive"]
+    core = arrived[0][3:5]
+    first, second = [record for record in arrived if record[3:5] == core][:2]
+    assert (first[6], second[6]) == (64, 96)
+    assert second[1] >= first[1] > 9_000_000

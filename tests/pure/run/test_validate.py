@@ -18,6 +18,7 @@ from launcher.run.prepare import (
     unverified,
 )
 from launcher.supervise.run import Run
+from sipsim.chips.api.chip import CHIPS
 from sipsim.core.errors import ConfigError
 from sipsim.node.faults import FaultPlan, parse_fault
 from sipsim.records.job import Job
@@ -94,14 +95,18 @@ class TestEngines:
             assert verification(words) == ""
 
     @pytest.mark.parametrize("flag", ["--verify-data", "--check-invariants"])
-    def test_a_chip_that_verifies_nothing_refuses_to(self, flag: str) -> None:
+    def test_a_chip_that_verifies_nothing_refuses_to(self, monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+        monkeypatch.setattr(CHIPS.get("wormhole"), "verifies", False)
         assert verification(f"--chip wormhole {flag} s.py").startswith(f"{flag}: chip wormhole has no ")
         assert verification(f"{flag} s.py") == ""
 
     @pytest.mark.parametrize(
         ("words", "count"), [("--chip wormhole --no-verify-data", 1), ("--no-verify-data", 0), ("--chip wormhole", 0)]
     )
-    def test_a_chip_that_verifies_nothing_says_that_nothing_is_left_out(self, words: str, count: int) -> None:
+    def test_a_chip_that_verifies_nothing_says_that_nothing_is_left_out(
+        self, monkeypatch: pytest.MonkeyPatch, words: str, count: int
+    ) -> None:
+        monkeypatch.setattr(CHIPS.get("wormhole"), "verifies", False)
         chosen = options(f"{words} s.py")
         assert len(unverified(chosen, resolve(chosen))) == count
 

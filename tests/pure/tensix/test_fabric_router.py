@@ -16,9 +16,11 @@ from sipsim.chips.tensix.fabric.router import CREDITS, NOWHERE, CostsPs, FabricP
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import ChipParams, RouterCosts
+from sipsim.chips.tensix.results import TileLog
 from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
+from sipsim.records.oplog import OpLog
 
 LOOK, ROUND = 10_000, 120_000
 COSTS = RouterCosts(round_ns=120, look_ns=10, send_ns=20, sent_ns=30, credit_ns=45, forward_ns=35,
@@ -39,9 +41,13 @@ class Notes:
         self.arrivals: dict[int, list[Callable[[int], None]]] = {}
         self._memories: dict[Core, TileMemory] = {}
         self._free_ps = 0
+        self.log = TileLog(OpLog(), engine)
 
     def memory(self, core: Core) -> TileMemory:
         return self._memories.setdefault(core, TileMemory(f"tile {core}", 2**16))
+
+    def clear(self, core: Core, address: int, nbytes: int) -> None:
+        self.memory(core).clear(address, nbytes)
 
     def all_started_ps(self, now_ps: int) -> int:
         return max(now_ps, self._free_ps)

@@ -27,8 +27,10 @@ class MemoryStore:
     """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory per cube.
 
     PE_DMA and PE_IPCQ time the accesses. Pages are created at their first write; bytes that were never written read as
-    zero. ``listeners``: notified of the host's writes.
+    zero. ``listeners``: notified of the host's writes. ``place``: format of the name of a PE.
     """
+
+    place = "cube {} PE {}"
 
     def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
         self._sip = sip

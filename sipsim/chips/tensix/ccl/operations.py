@@ -44,6 +44,7 @@ from sipsim.chips.tensix.ccl.workers import (
     reader,
     writer,
 )
+from sipsim.chips.tensix.durations import Operation, OperationFacts
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint
 from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.packet import Direction
@@ -52,11 +53,13 @@ from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 from sipsim.chips.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
 from sipsim.collectives.call import PART, WORLD
+from sipsim.collectives.reduction import NO_OP
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
+REDUCTIONS, SUM = ("reduce_scatter", "all_reduce"), "sum"
 MOST_WORKERS = 2
 """The most workers per link: one that sends, and one that copies."""
 
@@ -77,6 +80,7 @@ class Collectives:
         self._endpoints: dict[tuple[Fabric, int, Direction], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
+        self._operation = Operation()
 
     # --- tensors --------------------------------------------------------------------------------------------------
 
@@ -333,7 +337,7 @@ class Collectives:
         of_mesh = line_along(tensor.rows, self._rank, tensor.axis(axis)) if isinstance(tensor, MeshTensor) else None
         if of_mesh is not None and (chips is not None or (fabric is not None and tuple(fabric.chips) != of_mesh)):
             raise KernelMisuse(f"the operation is on chips {list(of_mesh)} of the {tensor}; leave chips and fabric out")
-        self._tasks = []
+        self._tasks, self._operation = [], Operation()
         if fabric is not None:
             yield fabric
             return
@@ -423,7 +427,17 @@ class Collectives:
         group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
         is_of_all = fabric.size == self._chip.plan.system.n_sips
         self._chip.call_log.note(text, WORLD if is_of_all else group, tuple(fabric.chips), self._tasks)
+        self._end_operation(name, tensor, result, fabric)
         return result
+
+    def _end_operation(self, name: str, tensor: Tensor, result: Tensor, fabric: Fabric) -> None:
+        """Give the facts of the call to its row of results."""
+        call, larger = self._chip.call_log.calls[-1], max(tensor, result, key=lambda each: each.nbytes)
+        number = self._chip.call_log.number(call.group)
+        op = SUM if name in REDUCTIONS else NO_OP
+        count, kind = larger.nbytes // larger.dtype.itemsize, f"{name}_{fabric.topology}"
+        facts = name, kind, larger.dtype.name, op, count, larger.nbytes, call.group, number, tuple(fabric.chips)
+        self._chip.durations.close(self._operation, OperationFacts(*facts))
 
     @property
     def _ccl(self) -> CclParams:
@@ -539,7 +553,7 @@ class Collectives:
         """Enqueue the program of a call. ``own``: page groups that this chip copies to the output. ``count``: workers
         per link, 1 or 2, where the second only copies; None for the chip's default.
         """
-        program = Program()
+        program = Program(operation=self._operation)
         for worker in call.workers.values():
             if worker.is_idle:
                 continue

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.chips.tensix.arguments import one_of
+from sipsim.chips.tensix.ccl.sums import array_of
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.noc import Core, FloorPlan
 from sipsim.chips.tensix.params import ChipParams
@@ -132,19 +133,6 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
     return [*groups, PageGroup(count, count * page_bytes, first)] if count else groups
 
 
-def array_of(dtype: DType, data: bytes) -> "np.ndarray[Any, Any]":
-    """Return the elements in ``data`` as a one-dimensional array."""
-    return np.frombuffer(data, dtype.numpy)
-
-
-def add(dtype: DType, parts: Sequence[bytes]) -> bytes:
-    """Return the elementwise sum of ``parts``, added from first to last. Integers wrap, floats round to ``dtype``."""
-    total = array_of(dtype, parts[0])
-    for part in parts[1:]:
-        total = total + array_of(dtype, part)
-    return bytes(total.astype(dtype.numpy).tobytes())
-
-
 def dtype_of(array: "np.ndarray[Any, Any]") -> DType:
     """Return the element type of an array.
 
@@ -258,6 +246,10 @@ class CallLog:
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
         self._open = [each for each in self._open if _any_runs(each[1])]
         self._open.append((OpenCall(group, chips, self._counts[group], text), tasks))
+
+    def number(self, group: int) -> int:
+        """Return the number of the calls of a group so far."""
+        return self._counts[group]
 
     def open_calls(self) -> Iterable[OpenCall]:
         """The calls whose kernels have not all ended."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, PageGroup, add
+from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, PageGroup
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
@@ -306,9 +306,8 @@ def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataf
 def _add(worker: Worker, packet: PacketOp, address: int, df: Dataflow) -> None:
     """Replace the first operand of a packet in the buffer with the sum of all operands."""
     count, nbytes, stride = len(packet.reads), packet.nbytes, worker.operand_bytes
-    parts = [df.peek(address + operand * stride, nbytes) for operand in range(count)]
     df.owe((count - 1) * nbytes * worker.add_ns_per_byte)
-    df.put(address, add(worker.dtype, parts))
+    df.put_sum(address, worker.dtype, nbytes, stride, count)
 
 
 def _wait_for_space(worker: Worker, end: int, df: Dataflow) -> None:

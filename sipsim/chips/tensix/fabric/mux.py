@@ -102,7 +102,7 @@ class Mux:
         if not self._is_ending:
             self._is_ending = True
             at = self.addresses.start + CONNECTION_BYTES
-            self._memory.write(at, bytes((1, 0, 0, 0)), self._tiles.engine.now_ps, "its fabric")
+            self._tiles.store(self.core, at, bytes((1, 0, 0, 0)), "its fabric")
 
     def _may_go_on(self) -> bool:
         """Whether a packet is there, or the mux must end."""
@@ -127,7 +127,7 @@ class Mux:
             self._memory,
             ring.base - CONTROL_BYTES,
         )
-        memory.clear(at, CONNECTION_BYTES)
+        self._tiles.clear(self.core, at, CONNECTION_BYTES)
         memory.watch(at, lambda _writer: connection.words_written(memory.read(at, 16)))
         self._connections.append(connection)
         self._watched += [at, *ring.addresses()]

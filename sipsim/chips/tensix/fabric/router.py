@@ -196,12 +196,12 @@ class Router:
     def _watch(self) -> None:
         """Watch writes into the router's words and rings, and reserve these addresses."""
         layout, memory = self.layout, self._memory
-        memory.clear(layout.connection, CONNECTION_BYTES)
-        memory.clear(layout.termination, NOTICE.size)
+        self._tiles.clear(self.core, layout.connection, CONNECTION_BYTES)
+        self._tiles.clear(self.core, layout.termination, NOTICE.size)
         memory.reserved, memory.signal_at = range(layout.base, layout.end), layout.termination
         at = layout.statistics
         memory.statistics = range(at, at + STATISTICS.size)
-        memory.refresh = lambda: memory.put(at, STATISTICS.pack(*self.statistics))
+        memory.refresh = self._refresh_statistics
         notes: dict[int, Callable[[str], None]] = {
             layout.handshake: self._handshake_arrived,
             layout.credits: self._credits,
@@ -334,6 +334,12 @@ class Router:
         """The statistics now, as a read of the region from ``layout.statistics`` on gives them (:data:`STATISTICS`)."""
         return Statistics(self._committed, self._forwarded, self._handled_bytes, self._engine.now_ps)
 
+    def _refresh_statistics(self) -> None:
+        at, data, replay = self.layout.statistics, STATISTICS.pack(*self.statistics), self._tiles.log.replay
+        self._memory.put(at, data)
+        if replay is not None:
+            replay.stored(self.core, at, data)
+
     # --- termination --------------------------------------------------------------------------------------------------
 
     @property
@@ -389,7 +395,7 @@ class Router:
             memory.unwatch(address)
         memory.reserved, memory.signal_at, memory.refresh = range(0), -1, None
         if not self._has_next_handshake:
-            memory.clear(self.layout.handshake, HANDSHAKE_BYTES)
+            self._tiles.clear(self.core, self.layout.handshake, HANDSHAKE_BYTES)
 
     def lost_packets(self, ranks_of: Callable[[bytes, Direction, bool], tuple[int, ...]]) -> list[LostPacket]:
         """Return the packets that the immediate signal has dropped, in order. ``ranks_of(header, way, has_arrived)``:
@@ -504,6 +510,8 @@ class Router:
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
+        if self._tiles.log.replay is not None:
+            self._tiles.log.replay.loaded(self.core, address, header + payload)
         data = set_sender(header, channel.number) + payload
         if self._protocol.is_first:
             data += SYNC.pack(len(data), 0, channel.number, 0)
@@ -562,6 +570,8 @@ class Router:
         """
         address, further_ps = channel.ring.address(channel.handled), self._costs.further
         payload = self._memory.read(address + len(hop.header), nbytes_of(hop.header))
+        if self._tiles.log.replay is not None:
+            self._tiles.log.replay.loaded(self.core, address + len(hop.header), payload)
         commands = 0
         self._committed += hop.is_local
         self._forwarded += bool(hop.ways)
