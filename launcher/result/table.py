@@ -15,7 +15,6 @@ from sipsim import VERSION
 from sipsim.chips.api.chip import kind_of
 from sipsim.chips.api.run_plan import RowReduction
 from sipsim.collectives.reduction import NO_OP
-from sipsim.core.dtypes import DTYPES
 from sipsim.records.report import PROGRAM
 
 HBM = "hbm_controller"
@@ -168,7 +167,7 @@ def _about(document: dict[str, Any], run: Run) -> list[str]:
 def _differing(document: dict[str, Any], run: Run) -> Iterator[str]:
     plan, rows = run.plan, document["runs"]
     added = {
-        RowReduction(row["collective"], row["algorithm"], row["op"], DTYPES[row["dtype"]], row["count"] // plan.n_rows)
+        RowReduction(row["collective"], row["algorithm"], row["op"], row["dtype"], row["count"] // plan.n_rows)
         for row in rows
         if row["op"] != NO_OP
     }

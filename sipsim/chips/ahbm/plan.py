@@ -265,11 +265,12 @@ class Plan(RunPlan):
     def rows_differ(self, added: RowReduction) -> bool:
         """Return whether rows may differ by rounding: by the algorithm's ``reference``, or its ``rank_identical``."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
+        dtype = DTYPES[added.dtype]
         if not collective.per_cube:
-            rounds = added.dtype.exact_int is not None and added.op in ROUNDED
+            rounds = dtype.exact_int is not None and added.op in ROUNDED
             return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
         shape = (self.system.n_cubes, added.n_elem)
-        return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
+        return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, dtype)
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:

@@ -12,7 +12,6 @@ import numpy as np
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.schema import Resolved
-from sipsim.core.dtypes import DType
 from sipsim.core.registry import source_lines
 from sipsim.fabric.sips import SipNetwork
 from sipsim.records.report import RunRecord
@@ -22,12 +21,12 @@ Array = np.ndarray[Any, Any]
 
 
 class RowReduction(NamedTuple):
-    """Reduction in one row of a job: names of collective, algorithm and operator, element type and element count."""
+    """Reduction in one row of a job: names of collective, algorithm, operator and element type, and elements."""
 
     collective: str
     algorithm: str
     op: str
-    dtype: DType
+    dtype: str
     n_elem: int
 
 

@@ -8,12 +8,11 @@ kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sipsim.chips.tensix.ccl.sums import add
+from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
-from sipsim.core.dtypes import DType
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
 
@@ -105,11 +104,11 @@ class Dataflow:
         self._processor.owed_ps += self._processor.l1_access_ps * _accesses(len(data))
         self._tiles.store(self._processor.core, address, data, self._processor.name)
 
-    def put_sum(self, address: int, dtype: DType, nbytes: int, stride: int, operands: int) -> None:
+    def put_sum(self, address: int, dtype: Format, nbytes: int, stride: int, operands: int) -> None:
         """Replace the first of several operands in this L1, ``stride`` bytes apart, by their sum, in no time."""
         processor, replay = self._processor, self._tiles.log.replay
         parts = [processor.memory.read(address + number * stride, nbytes) for number in range(operands)]
-        processor.memory.write(address, add(dtype, parts), processor.engine.now_ps, processor.name)
+        processor.memory.write(address, dtype.add(parts), processor.engine.now_ps, processor.name)
         if replay is not None:
             replay.added(processor.core, processor.memory, address, dtype.name, nbytes, stride, operands)
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.tensix.ccl.sums import add
+from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.memory import PAGE_BYTES, ZEROS, TileMemory
 from sipsim.chips.tensix.noc import Core
-from sipsim.core.dtypes import DTYPES
 from sipsim.core.engine import Engine
 from sipsim.core.paged_bytes import PagedBytes
 from sipsim.records.oplog import record_kind
@@ -158,7 +157,7 @@ def replay_increment(pe: ReplayPe, address: int, increment: int) -> bytes:
 @replays(ADD, WRITTEN)
 def replay_add(pe: ReplayPe, dtype: str, address: int, nbytes: int, stride: int, operands: int) -> bytes:
     """Replace the first of several operands by their sum."""
-    data = add(DTYPES[dtype], [pe.read(address + number * stride, nbytes) for number in range(operands)])
+    data = FORMATS[dtype].add([pe.read(address + number * stride, nbytes) for number in range(operands)])
     pe.write(address, data)
     return data
 

@@ -51,6 +51,42 @@ def worker(rank, world_size, tt):
         assert found.shape == right.shape, (op, found.shape)
         assert np.array_equal(found, right), f"{op} of {dtype} {shape} along {dim} {options}: wrong on chip {rank}"
 """
+BLOCK_SCRIPT = """
+import sys
+
+import numpy as np
+from sipsim.chips.tensix.ccl.formats import FORMATS
+
+SHAPE, DIM, DTYPE = (128, 96), 0, sys.argv[1]
+
+def elements(rank):
+    return (np.random.default_rng(rank).standard_normal(SHAPE) * 2.0**rank).astype(np.float32)
+
+def coded(array):
+    tiles = array.reshape(-1, 32, array.shape[1] // 32, 32).swapaxes(1, 2)
+    data = FORMATS[DTYPE].encode(tiles)
+    return data, FORMATS[DTYPE].decode(data).reshape(tiles.shape).swapaxes(1, 2).reshape(array.shape)
+
+def worker(rank, world_size, tt):
+    each = [coded(elements(chip))[1] for chip in range(world_size)]
+    tensor = tt.tensor(elements(rank), dtype=DTYPE)
+    assert np.array_equal(tt.to_numpy(tensor), each[rank]) and not np.array_equal(each[rank], elements(rank))
+    core, first = tensor.place(0)
+    page = len(coded(elements(rank))[0]) // tensor.pages.n_pages
+    assert tt.read(core, first, page) == coded(elements(rank))[0][:page]
+    total = coded(sum(each))[1]
+    wanted = {
+        "all_gather": np.concatenate(each, DIM),
+        "all_to_all": np.concatenate([np.split(one, world_size, DIM)[rank] for one in each], DIM),
+        "reduce_scatter": np.split(total, world_size, DIM)[rank],
+        "all_reduce": total,
+    }
+    for op, right in wanted.items():
+        found = tt.to_numpy(getattr(tt, op)(tensor, DIM))
+        assert found.dtype == np.float32 and np.array_equal(found, right), f"{op}: wrong on chip {rank}"
+    mesh = tt.mesh_tensor(elements(7), 0, dtype=DTYPE)
+    assert np.array_equal(tt.to_numpy(tt.all_gather(mesh, 0)), coded(elements(7))[1])
+"""
 OPS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 FABRICS = [("line", 2), ("line", 3), ("line", 4), ("line", 8), ("ring", 3), ("ring", 4), ("ring", 8)]
 Case = tuple[str, str, list[int], int, str, dict[str, Any]]
@@ -70,6 +106,20 @@ def check(tmp_path: Path, topology: str, chips: int, cases: list[Case], *flags: 
 
 
 ELEMENTS = [(*fabric, dtype) for fabric in FABRICS for dtype in ("bf16", "f32", "i32")]
+
+
+@pytest.mark.parametrize("dtype", ["bfp8", "bfp4"])
+def test_block_formats(tmp_path: Path, dtype: str) -> None:
+    """On two chips a sum is that of two operands, rounded once; the second pass adds so, too."""
+    done = run("--topology", "n300", script_file(tmp_path, BLOCK_SCRIPT), dtype)
+    assert done.document["error"] is None
+    assert done.document["second_pass"]["differences"] == 0
+    rows = {row["collective"]: row for row in done.document["runs"]}
+    assert {row["dtype"] for name, row in rows.items() if name != "program"} == {dtype}
+    assert (rows["all_reduce"]["count"], rows["all_reduce"]["bytes"]) == (
+        12288,
+        {"bfp8": 1088, "bfp4": 576}[dtype] * 12,
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_algorithm_of_this_package(words: str, wanted: bool) -> None:
     """Two ranks add two numbers, in either order the same; a mesh adds along one chain."""
     plan = prepare(parse(words.split())).plan
     found = [
-        plan.rows_differ(RowReduction("intercube", plan.algorithm.name, "sum", DTYPES[name], 2048))
+        plan.rows_differ(RowReduction("intercube", plan.algorithm.name, "sum", name, 2048))
         for name in ("f16", "f32", "i32")
     ]
     assert found == [wanted, wanted, False]
@@ -104,4 +104,4 @@ def test_over_a_group(collective: str, op: str, dtype: str, is_identical: bool |
     """By what the algorithm says of itself, where several ranks get the same, rounded, combination."""
     plan = prepare(parse(["--collective", "all_reduce"])).plan
     plan.catalog.get("ring").rank_identical = is_identical
-    assert plan.rows_differ(RowReduction(collective, "ring", op, DTYPES[dtype], 8)) is wanted
+    assert plan.rows_differ(RowReduction(collective, "ring", op, dtype, 8)) is wanted

@@ -1,13 +1,11 @@
 """Parts of arrays for the chips of a mesh, and what operations leave cut."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.mesh_tensors import Dims, MeshTensor, line_along, part_of
 from sipsim.chips.tensix.ccl.tensors import Tensor, pages_of
-from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import KernelMisuse
 
 ROWS = ((4, 0, 3, 7), (5, 1, 2, 6))
@@ -33,7 +31,7 @@ def test_cuts_that_are_refused(dims: Dims) -> None:
 
 
 def tensor(*shape: int) -> Tensor:
-    dtype: Any = DTYPES["f32"]
+    dtype = FORMATS["f32"]
     return Tensor(shape, dtype, pages_of(shape, dtype), "dram", (), 0)
 
 

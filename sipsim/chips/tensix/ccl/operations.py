@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from sipsim.chips.tensix.arguments import Count, Natural, Within, any_whole, checked, one_of, ranks, whole
+from sipsim.chips.tensix.ccl.formats import format_of
 from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, line_along, lines_along, part_of
 from sipsim.chips.tensix.ccl.schedules import (
     all_to_all,
@@ -27,7 +29,6 @@ from sipsim.chips.tensix.ccl.tensors import (
     PageGroup,
     Store,
     Tensor,
-    dtype_of,
     from_pages,
     pieces,
     to_pages,
@@ -84,17 +85,22 @@ class Collectives:
 
     # --- tensors --------------------------------------------------------------------------------------------------
 
-    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
+    def tensor(
+        self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1, *, dtype: str | None = None
+    ) -> Tensor:
         """Make a tensor of this chip from an array, in ``memory``, ``dram`` or ``l1``. Each of ``slices`` along the
         first dimension begins a new run of adjacent pages, so that an operation can move a slice in whole runs.
+        ``dtype``: ``bfp8`` or ``bfp4`` for an array of floats, which is rounded to tiles of block floating point
+        (:class:`BlockFormat`); by default the type of the array.
 
         Raises:
-            KernelMisuse: for an unknown element type or memory, or a tensor that does not fit.
+            KernelMisuse: for an unknown element type, memory or ``dtype``, a shape or elements that the block format
+                does not have, or a tensor that does not fit.
         """
         if not isinstance(array, np.ndarray):
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
-        tensor = self._store.make(array.shape, dtype_of(array), memory, slices)
-        data, size = to_pages(array, tensor.pages), tensor.pages.page_bytes
+        tensor = self._store.make(array.shape, format_of(array, dtype), memory, slices)
+        data, size = to_pages(array, tensor.dtype, tensor.pages), tensor.pages.page_bytes
         for page in range(tensor.pages.n_pages):
             core, address = tensor.place(page)
             self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
@@ -108,6 +114,7 @@ class Collectives:
         slices: Count = 1,
         *,
         chips: Sequence[int] | None = None,
+        dtype: str | None = None,
     ) -> MeshTensor:
         """Make one tensor over many chips from an array, of which each chip stores its part.
 
@@ -134,10 +141,12 @@ class Collectives:
         if not any(self._rank in row for row in rows):
             raise KernelMisuse(f"SIP {self._rank} makes a mesh tensor of chips {list(rows[0])}, without itself")
         part = part_of(array, (along[0], along[1]), rows, self._rank)
-        return MeshTensor(self.tensor(part.array, memory, slices), rows, part.dims, is_line)
+        return MeshTensor(self.tensor(part.array, memory, slices, dtype=dtype), rows, part.dims, is_line)
 
     def to_numpy(self, tensor: Tensor | MeshTensor) -> "np.ndarray[Any, Any]":
-        """Wait until all kernels have ended, then return the elements of a tensor that are on this chip."""
+        """Wait until all kernels have ended, then return the elements of a tensor that are on this chip, those of block
+        formats in f32.
+        """
         self._chip.wait_for_kernels()
         tensor = self._own(tensor)
         size = tensor.pages.page_bytes
@@ -435,7 +444,7 @@ class Collectives:
         call, larger = self._chip.call_log.calls[-1], max(tensor, result, key=lambda each: each.nbytes)
         number = self._chip.call_log.number(call.group)
         op = SUM if name in REDUCTIONS else NO_OP
-        count, kind = larger.nbytes // larger.dtype.itemsize, f"{name}_{fabric.topology}"
+        count, kind = prod(larger.shape), f"{name}_{fabric.topology}"
         facts = name, kind, larger.dtype.name, op, count, larger.nbytes, call.group, number, tuple(fabric.chips)
         self._chip.durations.close(self._operation, OperationFacts(*facts))
 

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.chips.tensix.arguments import one_of
-from sipsim.chips.tensix.ccl.sums import array_of
+from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.noc import Core, FloorPlan
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.collectives.call import WORLD, GroupCall, OpenCall
-from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task
 
@@ -49,20 +48,23 @@ class Pages(NamedTuple):
         return numbers
 
 
-def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
+def pages_of(shape: Sequence[int], dtype: Format, is_tiled: bool | None = None) -> Pages:
     """Return the partition of an array of a shape. Its pages are tiles if the shape divides into whole tiles,
     unless ``is_tiled`` is False, as for an operation whose input is in rows; otherwise its pages are rows.
 
     Raises:
-        KernelMisuse: if the shape has no elements.
+        KernelMisuse: if the shape has no elements, or its pages would be rows of a format that has tiles alone.
     """
     if not shape or not all(shape):
         raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements; give dimensions of 1 or more")
     *outer, last = shape
     has_tiles = bool(outer) and outer[-1] % TILE == 0 and last % TILE == 0
     if has_tiles and is_tiled is not False:
-        return Pages((*outer[:-1], outer[-1] // TILE, last // TILE), TILE * TILE * dtype.itemsize, True)
-    return Pages((*outer, 1), last * dtype.itemsize, False)
+        return Pages((*outer[:-1], outer[-1] // TILE, last // TILE), dtype.nbytes(TILE * TILE), True)
+    if not dtype.has_rows:
+        what = f"a tensor of shape {tuple(shape)} in rows cannot have dtype {dtype}, a format of tiles"
+        raise KernelMisuse(f"{what}; give last two dimensions that are multiples of {TILE}")
+    return Pages((*outer, 1), dtype.nbytes(last), False)
 
 
 class Tensor:
@@ -71,7 +73,7 @@ class Tensor:
     """
 
     def __init__(
-        self, shape: Sequence[int], dtype: DType, pages: Pages, memory: str, cores: Sequence[Core], base: int
+        self, shape: Sequence[int], dtype: Format, pages: Pages, memory: str, cores: Sequence[Core], base: int
     ) -> None:
         self.shape = tuple(int(each) for each in shape)
         self.dtype = dtype
@@ -133,30 +135,18 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
     return [*groups, PageGroup(count, count * page_bytes, first)] if count else groups
 
 
-def dtype_of(array: "np.ndarray[Any, Any]") -> DType:
-    """Return the element type of an array.
-
-    Raises:
-        KernelMisuse: if no tensor can have this type.
-    """
-    for dtype in DTYPES.values():
-        if dtype.numpy == array.dtype:
-            return dtype
-    raise KernelMisuse(f"a tensor has no elements of type {array.dtype}; give one of {', '.join(DTYPES)}")
-
-
-def to_pages(array: "np.ndarray[Any, Any]", pages: Pages) -> bytes:
+def to_pages(array: "np.ndarray[Any, Any]", dtype: Format, pages: Pages) -> bytes:
     """Return the bytes of all pages of an array, in order."""
     if pages.is_tiled:
         *outer, rows, columns = array.shape
         tiles = array.reshape(*outer, rows // TILE, TILE, columns // TILE, TILE)
         array = np.moveaxis(tiles, -2, -3)
-    return np.ascontiguousarray(array).tobytes()
+    return dtype.encode(array)
 
 
-def from_pages(data: bytes, shape: Sequence[int], dtype: DType, pages: Pages) -> "np.ndarray[Any, Any]":
+def from_pages(data: bytes, shape: Sequence[int], dtype: Format, pages: Pages) -> "np.ndarray[Any, Any]":
     """Return an array of ``shape`` from the bytes of the array's pages."""
-    array = array_of(dtype, data)
+    array = dtype.decode(data)
     if pages.is_tiled:
         array = np.moveaxis(array.reshape(*pages.grid, TILE, TILE), -2, -3)
     return array.reshape(shape).copy()
@@ -194,7 +184,7 @@ class Store:
         self._packet_bytes = params.ccl.packet_bytes
 
     def make(
-        self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, is_tiled: bool | None = None
+        self, shape: Sequence[int], dtype: Format, memory: str, slices: int = 1, is_tiled: bool | None = None
     ) -> Tensor:
         """Allocate a tensor in which each of ``slices`` begins a new run. ``is_tiled``: as in :func:`pages_of`.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, PageGroup
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring
@@ -25,7 +26,6 @@ from sipsim.chips.tensix.fabric.packet import (
 )
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
-from sipsim.core.dtypes import DType
 
 WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 
@@ -128,7 +128,7 @@ class Worker:
 
     endpoint: FabricEndpoint | None
     buffer: Ring
-    dtype: DType
+    dtype: Format
     operand_bytes: int
     launch_ns: float
     page_ns: float
@@ -147,7 +147,7 @@ class Worker:
         self.packets: list[PacketOp] = []
         self.end: list[Until] = []
 
-    def set_up(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
+    def set_up(self, ccl: CclParams, base: int, dtype: Format, endpoint: FabricEndpoint | None) -> None:
         """Set the buffer, costs and endpoint of the worker's kernels. The circular buffer begins at ``base``; each slot
         has space for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
         """
