@@ -29,7 +29,7 @@ from sipsim.chips.tensix.noc import Core, FloorPlan, Kind
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.chips.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.chips.tensix.processor import Processor
-from sipsim.chips.tensix.programs import KernelSpec, Launches
+from sipsim.chips.tensix.programs import KernelSpec, Launches, Program
 from sipsim.chips.tensix.replay import Replay
 from sipsim.chips.tensix.results import KernelTrace, Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
@@ -40,7 +40,7 @@ from sipsim.config.load import default_dir
 from sipsim.config.schema import Resolved
 from sipsim.config.yaml import read_mapping
 from sipsim.core.engine import Engine
-from sipsim.core.errors import ConfigError, InvariantViolation
+from sipsim.core.errors import ConfigError, InvariantViolation, KernelMisuse
 from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import ns_to_ps
@@ -56,8 +56,8 @@ from sipsim.topology.links import build_links
 from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
-KERNELS = "its kernels"
-"""Reason for which a host program waits in ``finish``, as shown in the report of a deadlock."""
+KERNELS, DATA_MOVERS = "its kernels", "the data movers of its operations"
+"""Reasons for which a host program waits, as shown in the report of a deadlock."""
 
 
 class TensixChip(Chip):
@@ -88,6 +88,7 @@ class TensixChip(Chip):
         }
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
+        self._data_movers: list[Task] = []
         self.lost: list[LostPacket] = []
         self.call_log = CallLog()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
@@ -113,6 +114,31 @@ class TensixChip(Chip):
         for fabric in [each for each in self.fabrics if each.ends_by_itself]:
             if cores is None or not set(cores).isdisjoint(fabric.cores):
                 fabric.wait()
+
+    def wait_for_own_data_movers(self) -> None:
+        """Block the host program until the data movers of operations have ended."""
+        movers = self._data_movers = [task for task in self._data_movers if not task.ended]
+        if movers:
+            self.launches.when_ended(movers, partial(self.host.resume, DATA_MOVERS))
+        while not all(task.ended for task in movers):
+            self.host.wait(DATA_MOVERS)
+
+    def enqueue(self, program: Program, is_own: bool = False) -> list[Task]:
+        """Enqueue a program on cores that run no router. ``is_own``: whether an operation made the program.
+
+        Raises:
+            KernelMisuse: for a kernel on a core that runs a router.
+        """
+        self.wait_for_own_fabrics({spec.core for spec in program.kernels})
+        routers = {core for fabric in self.fabrics for core in fabric.cores}
+        for spec in program.kernels:
+            if spec.core in routers:
+                what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.session.rank}"
+                raise KernelMisuse(f"{what}, which runs a router of the fabric; give another core")
+        tasks = self.launches.enqueue(program)
+        if is_own:
+            self._data_movers += [task for task in tasks if task.is_server]
+        return tasks
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[KernelTimes], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"

@@ -291,6 +291,7 @@ class Metal:
         places = Places(topology, order, columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
         self._chip.wait_for_own_fabrics()
+        self._chip.wait_for_own_data_movers()
         if num_links is None:
             num_links = places.most_links(self._plan) if params.revisions[revision].is_first else 1
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
@@ -306,13 +307,7 @@ class Metal:
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
         """
-        self._chip.wait_for_own_fabrics({spec.core for spec in program.kernels})
-        routers = {core for fabric in self._chip.fabrics for core in fabric.cores}
-        for spec in program.kernels:
-            if spec.core in routers:
-                what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.rank}"
-                raise KernelMisuse(f"{what}, which runs a router of the fabric; give another core")
-        self._chip.launches.enqueue(program)
+        self._chip.enqueue(program)
 
     def finish(self) -> None:
         """Wait until all kernels except servers have ended."""

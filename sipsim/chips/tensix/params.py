@@ -199,6 +199,9 @@ class CclParams(Section, frozen=True):
     ``*_chunks_per_sync``: packets of a relay between increments of the relay's semaphore. ``direct_bytes``: largest
     tensor for which a reduce-scatter on a ring is direct. ``copier_bytes``: smallest share of a link for which a second
     worker copies the chip's slice; null for none. ``has_barrier``: whether all chips of a fabric begin together.
+
+    Over data movers: ``data_mover_workers``, workers per link and direction, each with a channel of its own, and
+    ``data_mover_packet_bytes``, the size of a full packet.
     """
 
     launch_ns: Ns
@@ -213,6 +216,8 @@ class CclParams(Section, frozen=True):
     direct_bytes: Annotated[int, Meta(ge=0)]
     copier_bytes: Annotated[int, Meta(ge=0)] | None
     has_barrier: bool
+    data_mover_workers: Annotated[int, Meta(ge=1, le=16)]
+    data_mover_packet_bytes: PositiveInt
 
     def chunks_per_sync(self, is_ring: bool) -> int:
         """Return the number of packets between a relay's semaphore increments in a long message."""

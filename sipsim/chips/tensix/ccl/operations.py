@@ -1,6 +1,6 @@
 """Collective operations of a host script, with names as in ``ttnn``: the choice of workers, pages and fabric."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from math import prod
@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from sipsim.chips.tensix.arguments import Count, Natural, Within, any_whole, checked, one_of, ranks, whole
+from sipsim.chips.tensix.ccl.data_mover_operations import DataMoverLine
 from sipsim.chips.tensix.ccl.formats import format_of
 from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, line_along, lines_along, part_of
 from sipsim.chips.tensix.ccl.schedules import (
@@ -60,6 +61,7 @@ from sipsim.core.task import Task
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
+TRANSPORTS = FABRIC, DATA_MOVER = ("fabric", "data_mover")
 REDUCTIONS, SUM = ("reduce_scatter", "all_reduce"), "sum"
 MOST_WORKERS = 2
 """The most workers per link: one that sends, and one that copies."""
@@ -169,19 +171,30 @@ class Collectives:
         num_workers_per_link: Within | None = None,
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
+        transport: str = FABRIC,
     ) -> Tensor | MeshTensor:
-        """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
-        Every chip of the fabric must make the same calls.
+        """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the line or ring.
+        Every chip of the line or ring must make the same calls.
 
         ``chips``: ranks in order along the line or ring; by default one through all chips is found among the links, and
         printed if it is not in the order of ranks. A ring that is not found becomes a line. ``cluster_axis``: 0 for an
         operation in each column of the mesh at the same time, 1 for one in each row. ``fabric``: an open fabric, in
-        place of ``topology``, ``num_links``, ``chips`` and ``cluster_axis``.
+        place of ``topology``, ``num_links``, ``chips`` and ``cluster_axis``. ``transport``: ``fabric``, or
+        ``data_mover`` for the algorithm of the CCL developer guide on data movers, which takes no ``fabric``,
+        ``num_workers_per_link`` and ``chunks_per_sync``.
 
         Raises:
-            KernelMisuse: if an argument does not fit these chips or this tensor.
+            KernelMisuse: if an argument does not fit these chips, this tensor or this transport.
         """
         own = self._own(tensor)
+        given = {"num_workers_per_link": num_workers_per_link, "chunks_per_sync": chunks_per_sync}
+        if self._is_over_data_movers(transport, {"fabric": fabric, **given}):
+            line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
+            dim, output = self._gathered(own, dim, line.size)
+            program = line.all_gather(own, output, dim, self._operation)
+            self._tasks = self._chip.enqueue(program, is_own=True)
+            self._note("all_gather", own, dim, output, line, bidirectional=bidirectional)
+            return _after(tensor, output, cluster_axis, None)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             output = self._gather(own, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
             options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
@@ -201,12 +214,23 @@ class Collectives:
         slice_packets: Natural = 0,
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
+        transport: str = FABRIC,
     ) -> Tensor | MeshTensor:
         """Enqueue a reduce-scatter: each chip gets one slice of the sum of all tensors. ``is_direct``: whether chips of
         a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: packets of one
-        slice that a ring worker forwards before the next slice, 0 for all. For other arguments see :meth:`all_gather`.
+        slice that a ring worker forwards before the next slice, 0 for all, or over data movers for as many as the
+        pipeline holds; larger slices deadlock there. Data movers need a ring, and take no ``fabric``, ``is_direct`` and
+        ``chunks_per_sync``. For other arguments see :meth:`all_gather`.
         """
         own = self._own(tensor)
+        given: dict[str, object] = {"fabric": fabric, "is_direct": is_direct, "chunks_per_sync": chunks_per_sync}
+        if self._is_over_data_movers(transport, given):
+            line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
+            along, output = self._scattered(own, dim, line.size)
+            program = line.reduce_scatter(own, output, along, slice_packets, self._operation)
+            self._tasks = self._chip.enqueue(program, is_own=True)
+            given = {"bidirectional": bidirectional, "slice_packets": slice_packets}
+            return _after(tensor, self._note("reduce_scatter", own, dim, output, line, **given), cluster_axis, dim)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             output = self._scatter(own, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
             options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
@@ -275,10 +299,8 @@ class Collectives:
     ) -> Tensor:
         workers = _workers(workers)
         call = self._call_plan(fabric, tensor, is_both)
-        size, dim = call.place.size, self._dim(tensor, dim, 1)
-        shape = list(tensor.shape)
-        shape[dim] *= size
-        output = self._store.like(tensor, shape, size if dim == 0 else 1)
+        size = call.place.size
+        dim, output = self._gathered(tensor, dim, size)
         own = range(tensor.pages.n_pages)
 
         @cache
@@ -303,10 +325,8 @@ class Collectives:
         chunks: int | None,
     ) -> Tensor:
         call = self._call_plan(fabric, tensor, is_both)
-        place, dim = call.place, self._dim(tensor, dim, fabric.size)
-        shape = list(tensor.shape)
-        shape[dim] //= place.size
-        output = self._store.like(tensor, shape)
+        place = call.place
+        dim, output = self._scattered(tensor, dim, place.size)
         if is_direct is None:
             is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
         if is_direct:
@@ -320,6 +340,49 @@ class Collectives:
                 line_reduce_scatter(call, cut, chunks)
         self._run(call, tensor, (), 1, fabric)
         return output
+
+    def _gathered(self, tensor: Tensor, dim: int, size: int) -> tuple[int, Tensor]:
+        """Return the dimension of an all-gather, from 0 on, and a new tensor for the output."""
+        dim = self._dim(tensor, dim, 1)
+        shape = list(tensor.shape)
+        shape[dim] *= size
+        return dim, self._store.like(tensor, shape, size if dim == 0 else 1)
+
+    def _scattered(self, tensor: Tensor, dim: int, size: int) -> tuple[int, Tensor]:
+        """Return the dimension of a reduce-scatter, from 0 on, and a new tensor for the output."""
+        dim = self._dim(tensor, dim, size)
+        shape = list(tensor.shape)
+        shape[dim] //= size
+        return dim, self._store.like(tensor, shape)
+
+    @staticmethod
+    def _is_over_data_movers(transport: str, given: Mapping[str, object]) -> bool:
+        """Whether an operation is over data movers. ``given``: arguments that only fit a fabric, None if not given.
+
+        Raises:
+            KernelMisuse: for an unknown transport, or arguments that do not fit.
+        """
+        if one_of("transport", transport, TRANSPORTS) == FABRIC:
+            return False
+        names = [name for name, value in given.items() if value is not None]
+        if names:
+            what = f"transport={transport!r} has no use for {' and '.join(names)}"
+            raise KernelMisuse(f"{what}; leave {'them' if names[1:] else 'it'} out, or give transport={FABRIC!r}")
+        return True
+
+    def _data_mover_line(
+        self,
+        tensor: Tensor | MeshTensor,
+        topology: str,
+        num_links: int | None,
+        chips: Sequence[int] | None,
+        axis: int | None,
+        is_both: bool,
+    ) -> DataMoverLine:
+        """Return the line or ring of an operation over data movers."""
+        line = self._line_of(tensor, None, topology, num_links or 1, chips, axis)
+        assert line is not None
+        return DataMoverLine(self._chip, line, num_links or 1, is_both)
 
     @contextmanager
     def _open(
@@ -336,6 +399,34 @@ class Collectives:
         Raises:
             KernelMisuse: if arguments exclude each other, or there is no such line or ring.
         """
+        line = self._line_of(tensor, fabric, topology, num_links or 1, chips, axis)
+        if line is None:
+            assert fabric is not None
+            yield fabric
+            return
+        if any(map(self._chip.launches.is_used, self._chip.plan.floor_plan.ethernet)):
+            self._chip.wait_for_kernels()
+        own = self._open_fabric(*line, num_links or 1, payload_bytes=self._ccl.packet_bytes)
+        try:
+            yield own
+        finally:
+            own.end_after(self._tasks)
+            self._endpoints = {key: each for key, each in self._endpoints.items() if key[0] is not own}
+
+    def _line_of(
+        self,
+        tensor: Tensor | MeshTensor,
+        fabric: Fabric | None,
+        topology: str,
+        num_links: int,
+        chips: Sequence[int] | None,
+        axis: int | None,
+    ) -> Line | None:
+        """Begin an operation: check which chips take part. Return their line or ring, None for those of ``fabric``.
+
+        Raises:
+            KernelMisuse: if arguments exclude each other, or there is no such line or ring.
+        """
         one_of("topology", topology, TOPOLOGIES)
         if axis is not None and axis not in AXES:
             raise KernelMisuse(f"cluster_axis={axis}: give 0 (along columns of the mesh) or 1 (along rows)")
@@ -347,18 +438,7 @@ class Collectives:
         if of_mesh is not None and (chips is not None or (fabric is not None and tuple(fabric.chips) != of_mesh)):
             raise KernelMisuse(f"the operation is on chips {list(of_mesh)} of the {tensor}; leave chips and fabric out")
         self._tasks, self._operation = [], Operation()
-        if fabric is not None:
-            yield fabric
-            return
-        line = self._line(topology, num_links or 1, chips, axis, of_mesh)
-        if any(map(self._chip.launches.is_used, self._chip.plan.floor_plan.ethernet)):
-            self._chip.wait_for_kernels()
-        own = self._open_fabric(*line, num_links or 1, payload_bytes=self._ccl.packet_bytes)
-        try:
-            yield own
-        finally:
-            own.end_after(self._tasks)
-            self._endpoints = {key: each for key, each in self._endpoints.items() if key[0] is not own}
+        return None if fabric is not None else self._line(topology, num_links, chips, axis, of_mesh)
 
     def _line(
         self,
@@ -422,12 +502,15 @@ class Collectives:
     def _own(tensor: Tensor | MeshTensor) -> Tensor:
         return tensor.local if isinstance(tensor, MeshTensor) else tensor
 
-    def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
-        """Log a call with the arguments that must be equal on all chips of the fabric, and return ``result``.
+    def _note(
+        self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric | DataMoverLine, **options: object
+    ) -> Tensor:
+        """Log a call with the arguments that must be equal on all chips of the operation, and return ``result``.
 
         The result's address is one of these arguments, since chips write into one another's results.
         """
-        what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
+        over = " over data movers" if isinstance(fabric, DataMoverLine) else ""
+        what = f"{name}{over} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
         slices = f"slices of {tensor.pages.slice_pages} pages"
         given = *(f"{option}={value}" for option, value in options.items()), slices
         place = f"from {tensor.memory} to 0x{result.base:x}"
@@ -439,12 +522,13 @@ class Collectives:
         self._end_operation(name, tensor, result, fabric)
         return result
 
-    def _end_operation(self, name: str, tensor: Tensor, result: Tensor, fabric: Fabric) -> None:
+    def _end_operation(self, name: str, tensor: Tensor, result: Tensor, fabric: Fabric | DataMoverLine) -> None:
         """Give the facts of the call to its row of results."""
         call, larger = self._chip.call_log.calls[-1], max(tensor, result, key=lambda each: each.nbytes)
         number = self._chip.call_log.number(call.group)
         op = SUM if name in REDUCTIONS else NO_OP
-        count, kind = prod(larger.shape), f"{name}_{fabric.topology}"
+        over = f"_{DATA_MOVER}" if isinstance(fabric, DataMoverLine) else ""
+        count, kind = prod(larger.shape), f"{name}_{fabric.topology}{over}"
         facts = name, kind, larger.dtype.name, op, count, larger.nbytes, call.group, number, tuple(fabric.chips)
         self._chip.durations.close(self._operation, OperationFacts(*facts))
 

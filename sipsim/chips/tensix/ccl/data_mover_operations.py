@@ -1,0 +1,291 @@
+"""Operations over data movers: the share of each worker, the channels of the data movers, and the program of one chip.
+
+Every chip moves packets between its two neighbours only. A *unit* is a worker of a link and a direction with a channel
+of its own, at the same place in the L1s of the Ethernet cores at both ends of the link.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from sipsim.chips.tensix.ccl.data_mover_workers import (
+    ChannelEnd,
+    CircularBuffer,
+    ReceiverUnit,
+    ScatterOp,
+    ScatterUnit,
+    SenderUnit,
+    gather_reader,
+    gather_receiver,
+    gather_sender,
+    gather_writer,
+    scatter_adder,
+    scatter_reader,
+    scatter_writer,
+)
+from sipsim.chips.tensix.ccl.packets import Packet, packetize
+from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlice, TensorSlicer
+from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Tensor
+from sipsim.chips.tensix.ccl.workers import SIDES, Place
+from sipsim.chips.tensix.dataflow import NocAddress
+from sipsim.chips.tensix.durations import Operation
+from sipsim.chips.tensix.ethernet import WORD_BYTES
+from sipsim.chips.tensix.fabric.channels import Ring
+from sipsim.chips.tensix.fabric.fabric import Places
+from sipsim.chips.tensix.fabric.packet import OPPOSITE, Direction
+from sipsim.chips.tensix.lines import Line
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.params import CclParams
+from sipsim.chips.tensix.programs import ComputeConfig, Config, DataMovementConfig, KernelSpec, Program
+from sipsim.core.errors import KernelMisuse
+
+READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
+UnitKey = tuple[Direction, int]
+"""Direction in which a unit's packets travel, and number of the unit among those of all links."""
+IN_DATA_MOVERS = 2
+"""Packets of a channel in the L1s of Ethernet cores: one in the buffer of each end."""
+
+
+class Traffic(NamedTuple):
+    """Numbers of messages of a unit on one chip: received from the neighbour, and sent to the next one."""
+
+    received: int
+    sent: int
+
+
+class DataMoverLine:
+    """Line or ring of chips whose neighbours are connected by data movers, as seen by one chip.
+
+    ``num_links``: parallel links between neighbours. ``number``: the lowest number of their links in the system.
+    """
+
+    def __init__(self, chip: Any, line: Line, num_links: int, is_both: bool) -> None:
+        self._chip = chip
+        self._ccl: CclParams = chip.plan.params.ccl
+        places = Places(line.topology, line.chips)
+        rank = chip.session.rank
+        self.chips = places.chips
+        self.size = places.size
+        self.topology = places.topology
+        self.num_links = num_links
+        self.number = places.first_link(chip.plan, num_links)
+        self.place = Place(places.position(rank), self.size, places.is_ring, is_both or not places.is_ring)
+        ethernet = chip.plan.floor_plan.ethernet
+        self._cores = {
+            (way, link): ethernet[places.channel(chip.plan, rank, way, link)]
+            for way in places.neighbours(rank)
+            for link in range(num_links)
+        }
+        self._units_per_link: int = self._ccl.data_mover_workers
+        self.sides = SIDES if self.place.is_both else SIDES[:1]
+
+    @property
+    def units(self) -> int:
+        """The number of units of one direction."""
+        return self.num_links * self._units_per_link
+
+    def all_gather(self, tensor: Tensor, output: Tensor, dim: int, operation: Operation) -> Program:
+        """Return the program of an all-gather. On a ring, each direction carries half of each tensor all the way round;
+        on a line each direction carries all of it, up to the end.
+
+        Raises:
+            KernelMisuse: if a page does not fit a packet, or there are too many links for the workers.
+        """
+        place, own = self.place, range(tensor.pages.n_pages)
+        shares = len(self.sides) if place.is_ring else 1
+        packet_bytes = self._packet_bytes(tensor, len(own), shares)
+
+        @cache
+        def cut(source: int) -> list[Packet]:
+            return packetize(((tensor, own), (output, output.pages.slice(dim, source, self.size))), packet_bytes)
+
+        def share(key: UnitKey, source: int) -> list[Packet]:
+            side, unit = key
+            packets = cut(source)
+            if shares > 1:
+                middle = -(-len(packets) // 2)
+                packets = packets[:middle] if side is SIDES[0] else packets[middle:]
+            return packets[unit :: self.units]
+
+        arriving, has_next = {}, {}
+        for side in self.sides:
+            hops = self.size - 1 if place.is_ring else place.reach(OPPOSITE[side])
+            arriving[side] = [place.at(OPPOSITE[side], each) for each in range(1, hops + 1)]
+            has_next[side] = place.is_ring or place.reach(side) > 0
+        keys = [(side, unit) for side in self.sides for unit in range(self.units)]
+        builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
+        copier = next(side for side in self.sides if has_next[side])
+        plans: dict[UnitKey, tuple[list[Packet], list[Packet], list[Packet]]] = {}
+        for key in keys:
+            side = key[0]
+            mine = share(key, place.position)
+            taken = [packet for source in arriving[side] for packet in share(key, source)]
+            last = arriving[side][-1:] if place.is_ring else []
+            onward = taken[: len(taken) - sum(len(share(key, source)) for source in last)] if has_next[side] else []
+            plans[key] = mine if has_next[side] else [], taken, onward
+        traffic = {key: Traffic(len(taken), len(mine) + len(onward)) for key, (mine, taken, onward) in plans.items()}
+        ends = self._data_movers(builder, traffic, cores_per_unit=2)
+        for key, (mine, taken, onward) in plans.items():
+            sender, receiver = self._unit_cores(key, 2)
+            if traffic[key].sent:
+                arrived = builder.semaphore(sender)
+                copies = place.is_ring or key[0] is copier
+                packets = [*mine, *onward]
+                buffer = builder.buffer(sender, 1)
+                unit = SenderUnit(sender, packets, len(mine), copies, arrived, ends[key, True], buffer, self._ccl)
+                builder.add(gather_reader, sender, READER, unit)
+                builder.add(gather_sender, sender, WRITER, unit)
+            else:
+                arrived = 0
+            if taken:
+                buffer = builder.buffer(receiver, 1)
+                signal = NocAddress(sender, arrived)
+                end = ends[key, False]
+                of_receiver = ReceiverUnit(receiver, taken, len(onward), signal, end, buffer, self._ccl)
+                builder.add(gather_receiver, receiver, READER, of_receiver)
+                builder.add(gather_writer, receiver, WRITER, of_receiver)
+        return builder.program
+
+    def reduce_scatter(
+        self, tensor: Tensor, output: Tensor, dim: int, slice_packets: int, operation: Operation
+    ) -> Program:
+        """Return the program of a reduce-scatter on a ring. A worker takes its slices one after the other. Of each
+        slice it first sends the fracture of the chip before it, then adds its input to what arrives and passes the
+        sum on, until its own fracture is complete. ``slice_packets``: packets of a slice; 0 for as many as the pipeline
+        holds.
+
+        Raises:
+            KernelMisuse: on a line, and as :meth:`all_gather`.
+        """
+        if not self.place.is_ring:
+            what = "a reduce-scatter over data movers goes round a ring, and these chips are a line"
+            raise KernelMisuse(f"{what}; give topology='ring' and chips that form one, or transport='fabric'")
+        place, n_workers = self.place, len(self.sides) * self.units
+        packet_bytes = self._packet_bytes(tensor, output.pages.n_pages, len(self.sides))
+        packet_pages = packet_bytes // tensor.pages.page_bytes
+        builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
+        # A partial sum needs a free slot of the circular buffer before its payload leaves the data mover.
+        pipeline = builder.slots(2) - 1 + IN_DATA_MOVERS
+        slicer = TensorSlicer(n_workers, tensor.pages.grid, dim, self.size, (slice_packets or pipeline) * packet_pages)
+
+        def packets(part: TensorSlice, fracture: int) -> list[Packet]:
+            parts = (tensor, slicer.pages(part, fracture)), (output, slicer.pages(part, None))
+            return packetize(parts, packet_bytes)
+
+        steps = range(self.size)
+        plans: dict[UnitKey, list[ScatterOp]] = {}
+        longest = 0
+        for worker in range(n_workers):
+            key = self.sides[worker // self.units], worker % self.units
+            ops = plans[key] = []
+            for part in slicer.of_worker(worker):
+                longest = max(longest, -(-part.n_pages // packet_pages))
+                for step in steps:
+                    each = packets(part, place.at(OPPOSITE[key[0]], step + 1))
+                    ops += [ScatterOp(packet, step == 0, step == self.size - 1) for packet in each]
+        hint = ""
+        if longest > pipeline:
+            what = f"a slice has {longest} packets, and the pipeline to the next chip holds {pipeline}"
+            hint = f" ({what}: give slice_packets={pipeline} or less)"
+        traffic = {
+            key: Traffic(sum(not op.is_first for op in ops), sum(not op.is_last for op in ops))
+            for key, ops in plans.items()
+        }
+        ends = self._data_movers(builder, traffic, cores_per_unit=1)
+        for key, ops in plans.items():
+            if not ops:
+                continue
+            core = self._unit_cores(key, 1)[0]
+            buffer = builder.buffer(core, 2, hint)
+            receives, sends = ends[key, False], ends[key, True]
+            unit = ScatterUnit(core, ops, receives, sends, buffer, packet_bytes, tensor.dtype, self._ccl)
+            builder.add(scatter_reader, core, READER, unit)
+            builder.add(scatter_adder, core, ComputeConfig(), unit)
+            builder.add(scatter_writer, core, WRITER, unit)
+        return builder.program
+
+    def _packet_bytes(self, tensor: Tensor, n_pages: int, shares: int) -> int:
+        """Return the size of full packets: as many pages as fit, but so few that all units have packets."""
+        metal = self._chip.metal
+        buffer_bytes: int = metal.edm_builder(len(SIDES) * self._units_per_link, WORD_BYTES).buffer_bytes
+        most, page_bytes = min(self._ccl.data_mover_packet_bytes, buffer_bytes), tensor.pages.page_bytes
+        share = -(-n_pages // (shares * self.units))
+        return min(most, max(share, 1) * page_bytes)
+
+    def _unit_cores(self, key: UnitKey, cores_per_unit: int) -> Sequence[Core]:
+        """Return the worker tiles of a unit.
+
+        Raises:
+            KernelMisuse: if all units need more tiles than there are.
+        """
+        workers: list[Core] = self._chip.plan.floor_plan.workers
+        needed = len(self.sides) * self.units * cores_per_unit
+        if needed > len(workers):
+            what = f"{self.num_links} links need {needed} workers, and the chip has {len(workers)}"
+            raise KernelMisuse(f"{what}; reduce num_links, or ccl.data_mover_workers")
+        side, unit = key
+        first = (self.sides.index(side) * self.units + unit) * cores_per_unit
+        return workers[first : first + cores_per_unit]
+
+    def _data_movers(
+        self, builder: "_Builder", traffic: Mapping[UnitKey, Traffic], cores_per_unit: int
+    ) -> dict[tuple[UnitKey, bool], ChannelEnd]:
+        """Add the data movers to the program. Return the workers' ends of the channels, by unit and by whether the
+        worker sends.
+        """
+        ends: dict[tuple[UnitKey, bool], ChannelEnd] = {}
+        for (way, link), core in self._cores.items():
+            channels = []
+            for side in self.sides:
+                for unit in range(link * self._units_per_link, (link + 1) * self._units_per_link):
+                    sends = side is way
+                    messages = traffic[side, unit].sent if sends else traffic[side, unit].received
+                    if messages:
+                        worker = self._unit_cores((side, unit), cores_per_unit)[0 if sends else -1]
+                        channels.append(((side, unit), sends, messages, worker))
+            if channels:
+                ends |= builder.data_mover(core, channels)
+        return ends
+
+
+class _Builder:
+    """Builder of one chip's program. ``packet_bytes``: size of full packets."""
+
+    def __init__(self, chip: Any, program: Program, packet_bytes: int, ccl: CclParams) -> None:
+        self._metal = chip.metal
+        self._packet_bytes = packet_bytes
+        self._ccl = ccl
+        self.program = program
+
+    def add(self, kernel: Callable[..., None], core: Core, config: Config, unit: object) -> None:
+        """Add a kernel with its unit as argument."""
+        self.program.add(KernelSpec(kernel, core, config, (unit,), False))
+
+    def semaphore(self, core: Core) -> int:
+        """Return the address of a new semaphore, which is 0 when the program starts."""
+        address: int = self._metal.create_semaphore(self.program, core)
+        return address
+
+    def slots(self, operands: int) -> int:
+        """Return the number of slots of a circular buffer whose slots have space for several operands."""
+        return min(max(BUFFER_BYTES // (operands * self._packet_bytes), 1), self._ccl.buffer_packets)
+
+    def buffer(self, core: Core, operands: int, hint: str = "") -> CircularBuffer:
+        """Return the circular buffer of a worker."""
+        ring = Ring(self._metal.l1_base(core), self.slots(operands), operands * self._packet_bytes)
+        pushed, summed, popped = (self.semaphore(core) for _ in range(3))
+        return CircularBuffer(ring, pushed, summed, popped, hint)
+
+    def data_mover(
+        self, core: Core, channels: Sequence[tuple[UnitKey, bool, int, Core]]
+    ) -> dict[tuple[UnitKey, bool], ChannelEnd]:
+        """Add a data mover with channels, given by unit, whether the worker sends, messages and worker."""
+        ends = {}
+        nbytes = -(-self._packet_bytes // WORD_BYTES) * WORD_BYTES
+        edm = self._metal.edm_builder(len(channels), nbytes)
+        for key, sends, messages, worker in channels:
+            semaphore = self.semaphore(worker)
+            add = edm.add_sender_channel if sends else edm.add_receiver_channel
+            ends[key, sends] = ChannelEnd(core, add(semaphore, messages, worker, nbytes), semaphore)
+        edm.generate_edm_kernel(self.program, core)
+        return ends
