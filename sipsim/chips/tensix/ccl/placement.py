@@ -165,7 +165,8 @@ def shards_of(config: MemoryConfig, extent: Extent, grid: Grid) -> Shards:
         raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give no more")
     found = _shards(config.memory_layout, config.core_grid)
     if not extent.has(found):
-        what = f"{extent.rows} x {extent.columns} {extent.of} cannot be cut into {found.down} x {found.across} equal shards"
+        count = f"{found.down} x {found.across}"
+        what = f"{extent.rows} x {extent.columns} {extent.of} cannot be cut into {count} equal shards"
         raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give a grid that divides, or none")
     return found
 
