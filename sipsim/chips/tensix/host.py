@@ -18,6 +18,7 @@ from sipsim.chips.tensix.arguments import (
     worker_tile,
 )
 from sipsim.chips.tensix.ccl.operations import Collectives
+from sipsim.chips.tensix.ccl.placement import MemoryConfig
 from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import BufferSharingMode, TerminationMode, WorkerSignal, layout
@@ -46,6 +47,7 @@ class Metal:
     DataMovementConfig = programs.DataMovementConfig
     EthernetConfig = programs.EthernetConfig
     WorkerSignal = WorkerSignal
+    MemoryConfig = MemoryConfig
 
     def __init__(self, chip: Any) -> None:
         self._chip = chip

@@ -204,15 +204,11 @@ def test_a_relay_that_is_told_too_early_is_seen(
 MISTAKES: dict[str, tuple[Case, str]] = {
     "topology": (("all_gather", "f32", [4, 32], 0, "dram", {"topology": "mesh"}), "give one of line, ring"),
     "dimension": (("all_gather", "f32", [4, 32], 2, "dram", {}), "dim=2: give a whole number, -2 to 1"),
-    "rows": (("all_gather", "f32", [4, 30], 1, "dram", {}), "each row is a page"),
+    "tiles": (("all_to_all", "f32", [64, 32], 0, "dram", {}), "2 tiles along dimension 0 cannot be cut into 3 slices"),
     "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "cannot be cut into 3 slices"),
     "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "give one of dram, l1"),
     "chunks": (("reduce_scatter", "f32", [3, 30], 0, "dram", {"chunks_per_sync": 0}), "1 or more"),
     "chunks of a line": (("all_gather", "f32", [3, 30], 0, "dram", {"chunks_per_sync": "2"}), "chunks_per_sync='2': "),
-    "long rows": (
-        ("all_gather", "f32", [3, 4001], 0, "dram", {}),
-        "its pages are 16004 B, more than a packet",
-    ),
     **{
         f"{option} {value!r}": ((op, "f32", [3, 30], 0, "dram", {option: value}), f"{option}={value!r}: give {what}")
         for op, option, values, what in (

@@ -1,6 +1,7 @@
 """Operations on whole systems without a fabric of the script: random programs beside NumPy, and what is refused."""
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -31,18 +32,22 @@ def expected(op, at, each, dim):
     return total if op == "all_reduce" else np.split(total, len(each), dim)[at]
 
 def worker(rank, world_size, tt):
-    for number, (op, dtype, shape, dim, memory, options) in enumerate(CASES):
+    def config(given):
+        return tt.MemoryConfig(*given) if isinstance(given, list) else given
+
+    for number, (op, dtype, shape, dim, layout, memory, options) in enumerate(CASES):
         line = next(each for each in CHIPS[str(options.get("cluster_axis"))] if rank in each)
         each = [elements(number, chip, shape, dtype) for chip in line]
-        at = line.index(rank)
+        at, what = line.index(rank), f"{op} of {dtype} {shape} {layout} {memory} along {dim} {options}"
         if options.get("cluster_axis") is not None and number % 2 and op != "all_to_all":
-            tensor = tt.mesh_tensor(each[at], (None, None), memory)
+            tensor = tt.mesh_tensor(each[at], (None, None), config(memory), layout=layout)
         else:
-            tensor = tt.tensor(each[at], memory)
-        found = tt.to_numpy(getattr(tt, op)(tensor, dim, **options))
+            tensor = tt.tensor(each[at], config(memory), layout=layout)
+        given = options | {"memory_config": config(options["memory_config"])}
+        found = tt.to_numpy(getattr(tt, op)(tensor, dim, **given))
         right = expected(op, at, each, dim)
-        assert found.shape == right.shape, (op, found.shape)
-        assert np.array_equal(found, right), f"{op} of {dtype} {shape} along {dim} {options}: wrong on chip {rank}"
+        assert found.shape == right.shape, f"{what}: shape {found.shape}"
+        assert np.array_equal(found, right), f"{what}: wrong on chip {rank}"
 """
 OPS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 RING_OF_T3000 = [0, 4, 5, 1, 2, 6, 7, 3]
@@ -71,6 +76,29 @@ SYSTEMS: dict[str, tuple[list[object], dict[str, list[list[int]]], list[int]]] =
 """Flags, lines by ``cluster_axis``, numbers of links. Lines are in the order in which operations concatenate."""
 
 
+KINDS = ("interleaved", "width_sharded", "height_sharded", "block_sharded")
+
+
+def config(draw: random.Random) -> Any:
+    """A memory config, which any shape can have."""
+    kind, memory = draw.choice(KINDS), draw.choice(("dram", "l1", "l1"))
+    return memory if kind == "interleaved" else [kind, memory]
+
+
+def shape_and_layout(draw: random.Random, cuts: int) -> tuple[list[int], str | None, int]:
+    """A shape, a layout, and a dimension that divides into so many slices."""
+    layout = draw.choice(("tile", "row_major", None))
+    rank = draw.randint(1 if layout == "row_major" else 2, 3)
+    dim = draw.randrange(rank)
+    if layout == "tile":
+        shape = [draw.randint(1, 2) for _ in range(rank)]
+        shape[dim] *= cuts
+        return [*shape[:-2], 32 * shape[-2], 32 * shape[-1]], layout, dim
+    shape = [draw.randint(1, 3) for _ in range(rank - 1)] + [draw.choice((1, 5, 24, 40, 64, 96, 1700))]
+    shape[dim] *= cuts
+    return shape, layout, dim - draw.choice((0, rank))
+
+
 def program(seed: int, system: str) -> list[Any]:
     """A random program: the lines and operations. It keeps to one fabric of all chips, or one along each axis."""
     _, lines, links = SYSTEMS[system]
@@ -81,12 +109,11 @@ def program(seed: int, system: str) -> list[Any]:
     for _ in range(1 if system == "galaxy" else draw.randint(1, 3)):
         axis = None if is_whole else draw.choice((0, 1))
         size, op = len(lines[str(axis)][0]), draw.choice(OPS)
-        is_tiled, dim = draw.random() < 0.5, draw.choice((0, 1))
-        shape = [32, 32] if is_tiled else [2, 3, 8 * draw.randint(1, 5)]
-        shape[dim] *= size if op != "all_gather" else draw.randint(1, 2)
-        dtype, memory = draw.choice(("bf16", "f32", "i32")), draw.choice(("dram", "l1"))
-        chosen = options | ({} if axis is None else {"cluster_axis": axis})
-        cases.append((op, dtype, shape, dim, memory, chosen))
+        shape, layout, dim = shape_and_layout(draw, size if op != "all_gather" else 1)
+        chosen = options | {"memory_config": draw.choice((None, config(draw)))}
+        chosen |= {} if axis is None else {"cluster_axis": axis}
+        chosen |= {"is_direct": draw.random() < 0.5} if op == "reduce_scatter" and options["topology"] == "ring" else {}
+        cases.append((op, draw.choice(("bf16", "f32", "i32", "i8")), shape, dim, layout, config(draw), chosen))
     return [seed, lines, cases]
 
 
@@ -95,7 +122,9 @@ def error_of(done: Run) -> str:
     return "" if error is None else f"{error['kind']}: {error['message']}"
 
 
-PROGRAMS = [(name, seed) for name in SYSTEMS for seed in range(32)]
+SEEDS = range(*map(int, os.environ.get("CCL_SEEDS", "0:32").split(":")))
+"""Random programs of each system; other ones with ``CCL_SEEDS=FIRST:END``."""
+PROGRAMS = [(name, seed) for name in SYSTEMS for seed in SEEDS]
 
 
 @pytest.mark.parametrize(("system", "seed"), some(PROGRAMS, *((name, 0) for name in SYSTEMS), ("galaxy", 5), names=2))

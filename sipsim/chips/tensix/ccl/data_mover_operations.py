@@ -25,7 +25,7 @@ from sipsim.chips.tensix.ccl.data_mover_workers import (
 )
 from sipsim.chips.tensix.ccl.packets import Packet, packetize
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlice, TensorSlicer
-from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Tensor
+from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Segments, Tensor, segments_of
 from sipsim.chips.tensix.ccl.workers import SIDES, Place
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.durations import Operation
@@ -91,13 +91,13 @@ class DataMoverLine:
         Raises:
             KernelMisuse: if a page does not fit a packet, or there are too many links for the workers.
         """
-        place, own = self.place, range(tensor.pages.n_pages)
+        place, (own, whole) = self.place, segments_of((tensor, output), dim, 1)
         shares = len(self.sides) if place.is_ring else 1
-        packet_bytes = self._packet_bytes(tensor, len(own), shares)
+        packet_bytes = self._packet_bytes(own, len(own.all()), shares)
 
         @cache
         def cut(source: int) -> list[Packet]:
-            return packetize(((tensor, own), (output, output.pages.slice(dim, source, self.size))), packet_bytes)
+            return packetize(((own, own.all()), (whole, whole.slice(dim, source, self.size))), packet_bytes)
 
         def share(key: UnitKey, source: int) -> list[Packet]:
             side, unit = key
@@ -161,15 +161,16 @@ class DataMoverLine:
             what = "a reduce-scatter over data movers goes round a ring, and these chips are a line"
             raise KernelMisuse(f"{what}; give topology='ring' and chips that form one, or transport='fabric'")
         place, n_workers = self.place, len(self.sides) * self.units
-        packet_bytes = self._packet_bytes(tensor, output.pages.n_pages, len(self.sides))
-        packet_pages = packet_bytes // tensor.pages.page_bytes
+        source, target = segments_of((tensor, output), dim, self.size)
+        packet_bytes = self._packet_bytes(source, len(target.all()), len(self.sides))
+        packet_pages = packet_bytes // source.nbytes
         builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
         # A partial sum needs a free slot of the circular buffer before its payload leaves the data mover.
         pipeline = builder.slots(2) - 1 + IN_DATA_MOVERS
-        slicer = TensorSlicer(n_workers, tensor.pages.grid, dim, self.size, (slice_packets or pipeline) * packet_pages)
+        slicer = TensorSlicer(n_workers, source.grid, dim, self.size, (slice_packets or pipeline) * packet_pages)
 
         def packets(part: TensorSlice, fracture: int) -> list[Packet]:
-            parts = (tensor, slicer.pages(part, fracture)), (output, slicer.pages(part, None))
+            parts = (source, slicer.pages(part, fracture)), (target, slicer.pages(part, None))
             return packetize(parts, packet_bytes)
 
         steps = range(self.size)
@@ -204,13 +205,13 @@ class DataMoverLine:
             builder.add(scatter_writer, core, WRITER, unit)
         return builder.program
 
-    def _packet_bytes(self, tensor: Tensor, n_pages: int, shares: int) -> int:
+    def _packet_bytes(self, segments: Segments, count: int, shares: int) -> int:
         """Return the size of full packets: as many pages as fit, but so few that all units have packets."""
         metal = self._chip.metal
         buffer_bytes: int = metal.edm_builder(len(SIDES) * self._units_per_link, WORD_BYTES).buffer_bytes
-        most, page_bytes = min(self._ccl.data_mover_packet_bytes, buffer_bytes), tensor.pages.page_bytes
-        share = -(-n_pages // (shares * self.units))
-        return min(most, max(share, 1) * page_bytes)
+        most = min(self._ccl.data_mover_packet_bytes, buffer_bytes)
+        share = -(-count // (shares * self.units))
+        return min(most, max(share, 1) * segments.nbytes)
 
     def _unit_cores(self, key: UnitKey, cores_per_unit: int) -> Sequence[Core]:
         """Return the worker tiles of a unit.

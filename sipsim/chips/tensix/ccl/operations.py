@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 from zlib import crc32
@@ -13,6 +13,7 @@ from sipsim.chips.tensix.arguments import Count, Natural, Within, any_whole, che
 from sipsim.chips.tensix.ccl.data_mover_operations import DataMoverLine
 from sipsim.chips.tensix.ccl.formats import format_of
 from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, line_along, lines_along, part_of
+from sipsim.chips.tensix.ccl.placement import MemoryConfig, memory_config_of
 from sipsim.chips.tensix.ccl.schedules import (
     all_to_all,
     copies,
@@ -32,6 +33,7 @@ from sipsim.chips.tensix.ccl.tensors import (
     Tensor,
     from_pages,
     pieces,
+    segments_of,
     to_pages,
 )
 from sipsim.chips.tensix.ccl.workers import (
@@ -88,20 +90,27 @@ class Collectives:
     # --- tensors --------------------------------------------------------------------------------------------------
 
     def tensor(
-        self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1, *, dtype: str | None = None
+        self,
+        array: "np.ndarray[Any, Any]",
+        memory_config: str | MemoryConfig = "dram",
+        slices: Count = 1,
+        layout: str | None = None,
+        dtype: str | None = None,
     ) -> Tensor:
-        """Make a tensor of this chip from an array, in ``memory``, ``dram`` or ``l1``. Each of ``slices`` along the
-        first dimension begins a new run of adjacent pages, so that an operation can move a slice in whole runs.
-        ``dtype``: ``bfp8`` or ``bfp4`` for an array of floats, which is rounded to tiles of block floating point
-        (:class:`BlockFormat`); by default the type of the array.
+        """Make a tensor of this chip from an array. ``memory_config``: a config, or ``dram`` or ``l1`` for pages that
+        are interleaved over that memory; each of ``slices`` along the first dimension then begins a new run of adjacent
+        pages, so that an operation can move a slice in whole runs. ``layout``: ``tile`` or ``row_major``; by default
+        tiles if the last two dimensions divide into whole tiles. ``dtype``: ``bfp8`` or ``bfp4`` for an array of
+        floats, which is rounded to tiles of block floating point (:class:`BlockFormat`); by default the array's type.
 
         Raises:
-            KernelMisuse: for an unknown element type, memory or ``dtype``, a shape or elements that the block format
-                does not have, or a tensor that does not fit.
+            KernelMisuse: for an unknown element type or ``dtype``, a layout or config that the array cannot have, a
+                shape or elements that a block format does not have, or a tensor that does not fit.
         """
         if not isinstance(array, np.ndarray):
             raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
-        tensor = self._store.make(array.shape, format_of(array, dtype), memory, slices)
+        config = memory_config_of(memory_config)
+        tensor = self._store.make(array.shape, format_of(array, dtype), config, slices, layout)
         data, size = to_pages(array, tensor.dtype, tensor.pages), tensor.pages.page_bytes
         for page in range(tensor.pages.n_pages):
             core, address = tensor.place(page)
@@ -112,8 +121,9 @@ class Collectives:
         self,
         array: "np.ndarray[Any, Any]",
         dims: int | Sequence[int | None] = 0,
-        memory: str = "dram",
+        memory_config: str | MemoryConfig = "dram",
         slices: Count = 1,
+        layout: str | None = None,
         *,
         chips: Sequence[int] | None = None,
         dtype: str | None = None,
@@ -143,7 +153,8 @@ class Collectives:
         if not any(self._rank in row for row in rows):
             raise KernelMisuse(f"SIP {self._rank} makes a mesh tensor of chips {list(rows[0])}, without itself")
         part = part_of(array, (along[0], along[1]), rows, self._rank)
-        return MeshTensor(self.tensor(part.array, memory, slices, dtype=dtype), rows, part.dims, is_line)
+        local = self.tensor(part.array, memory_config, slices, layout, dtype)
+        return MeshTensor(local, rows, part.dims, is_line)
 
     def to_numpy(self, tensor: Tensor | MeshTensor) -> "np.ndarray[Any, Any]":
         """Wait until all kernels have ended, then return the elements of a tensor that are on this chip, those of block
@@ -163,6 +174,7 @@ class Collectives:
         tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
+        memory_config: str | MemoryConfig | None = None,
         topology: str = "line",
         num_links: Count | None = None,
         chips: Sequence[int] | None = None,
@@ -176,6 +188,8 @@ class Collectives:
         """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the line or ring.
         Every chip of the line or ring must make the same calls.
 
+        ``memory_config``: that of the result, by default the tensor's; if the tensor's cores cannot have equal shards
+        of the result, other cores. The result has the layout of the tensor, ``tile`` or ``row_major``.
         ``chips``: ranks in order along the line or ring; by default one through all chips is found among the links, and
         printed if it is not in the order of ranks. A ring that is not found becomes a line. ``cluster_axis``: 0 for an
         operation in each column of the mesh at the same time, 1 for one in each row. ``fabric``: an open fabric, in
@@ -186,17 +200,17 @@ class Collectives:
         Raises:
             KernelMisuse: if an argument does not fit these chips, this tensor or this transport.
         """
-        own = self._own(tensor)
+        own, config = self._own(tensor), _config(memory_config)
         given = {"num_workers_per_link": num_workers_per_link, "chunks_per_sync": chunks_per_sync}
         if self._is_over_data_movers(transport, {"fabric": fabric, **given}):
             line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
-            dim, output = self._gathered(own, dim, line.size)
+            dim, output = self._gathered(own, dim, config, line.size)
             program = line.all_gather(own, output, dim, self._operation)
             self._tasks = self._chip.enqueue(program, is_own=True)
             self._note("all_gather", own, dim, output, line, bidirectional=bidirectional)
             return _after(tensor, output, cluster_axis, None)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
-            output = self._gather(own, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+            output = self._gather(own, dim, config, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
             options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
             return _after(tensor, self._note("all_gather", own, dim, output, fabric, **options), cluster_axis, None)
 
@@ -205,6 +219,7 @@ class Collectives:
         tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
+        memory_config: str | MemoryConfig | None = None,
         topology: str = "line",
         num_links: Count | None = None,
         chips: Sequence[int] | None = None,
@@ -222,17 +237,17 @@ class Collectives:
         pipeline holds; larger slices deadlock there. Data movers need a ring, and take no ``fabric``, ``is_direct`` and
         ``chunks_per_sync``. For other arguments see :meth:`all_gather`.
         """
-        own = self._own(tensor)
+        own, config = self._own(tensor), _config(memory_config)
         given: dict[str, object] = {"fabric": fabric, "is_direct": is_direct, "chunks_per_sync": chunks_per_sync}
         if self._is_over_data_movers(transport, given):
             line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
-            along, output = self._scattered(own, dim, line.size)
+            along, output = self._scattered(own, dim, config, line.size)
             program = line.reduce_scatter(own, output, along, slice_packets, self._operation)
             self._tasks = self._chip.enqueue(program, is_own=True)
             given = {"bidirectional": bidirectional, "slice_packets": slice_packets}
             return _after(tensor, self._note("reduce_scatter", own, dim, output, line, **given), cluster_axis, dim)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
-            output = self._scatter(own, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+            output = self._scatter(own, dim, config, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
             options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
             self._note("reduce_scatter", own, dim, output, fabric, **options, chunks_per_sync=chunks_per_sync)
             return _after(tensor, output, cluster_axis, dim)
@@ -242,6 +257,7 @@ class Collectives:
         tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
+        memory_config: str | MemoryConfig | None = None,
         topology: str = "line",
         num_links: Count | None = None,
         chips: Sequence[int] | None = None,
@@ -251,10 +267,10 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor | MeshTensor:
         """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
-        own = self._own(tensor)
+        own, config = self._own(tensor), _config(memory_config)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
-            scattered = self._scatter(own, dim, fabric, bidirectional, None, 0, chunks_per_sync)
-            output = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+            scattered = self._scatter(own, dim, None, fabric, bidirectional, None, 0, chunks_per_sync)
+            output = self._gather(scattered, dim, config, fabric, bidirectional, None, chunks_per_sync)
             options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
             return _after(tensor, self._note("all_reduce", own, dim, output, fabric, **options), cluster_axis, None)
 
@@ -263,6 +279,7 @@ class Collectives:
         tensor: Tensor | MeshTensor,
         dim: Within = 0,
         *,
+        memory_config: str | MemoryConfig | None = None,
         topology: str = "line",
         num_links: Count | None = None,
         chips: Sequence[int] | None = None,
@@ -274,38 +291,46 @@ class Collectives:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
         far destinations in turn. For other arguments see :meth:`all_gather`. The result is this chip's.
         """
-        own = self._own(tensor)
+        own, config = self._own(tensor), _config(memory_config)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             workers = _workers(num_workers_per_link)
             call = self._call_plan(fabric, own, bidirectional)
             position, size = call.place.position, call.place.size
             along = self._dim(own, dim, size)
-            output = self._store.like(own, own.shape, size if along == 0 else 1)
+            output = self._store.like(own, own.shape, size if along == 0 else 1, config)
+            source, target = segments_of((own, output), along, size)
 
             @cache
-            def cut(source: int, to: int) -> list[PageGroup]:
-                pages = own.pages
-                parts = (own, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
+            def cut(origin: int, to: int) -> list[PageGroup]:
+                parts = (source, source.slice(along, to, size)), (target, target.slice(along, origin, size))
                 return pieces(parts, call.packet_bytes)
 
-            all_to_all(call, lambda to: cut(position, to), lambda source: cut(source, position))
+            all_to_all(call, lambda to: cut(position, to), lambda origin: cut(origin, position))
             self._run(call, own, cut(position, position), workers or 1, fabric)
             return self._note("all_to_all", own, dim, output, fabric, bidirectional=bidirectional)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
     def _gather(
-        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
+        self,
+        tensor: Tensor,
+        dim: int,
+        config: MemoryConfig | None,
+        fabric: Fabric,
+        is_both: bool,
+        workers: int | None,
+        chunks: int | None,
     ) -> Tensor:
         workers = _workers(workers)
         call = self._call_plan(fabric, tensor, is_both)
         size = call.place.size
-        dim, output = self._gathered(tensor, dim, size)
-        own = range(tensor.pages.n_pages)
+        dim, output = self._gathered(tensor, dim, config, size)
+        source, target = segments_of((tensor, output), dim, 1)
 
         @cache
         def cut(number: int) -> list[PageGroup]:
-            return pieces(((tensor, own), (output, output.pages.slice(dim, number, size))), call.packet_bytes)
+            parts = (source, source.all()), (target, target.slice(dim, number, size))
+            return pieces(parts, call.packet_bytes)
 
         if call.place.is_ring:
             ring_all_gather(call, cut, self._chunks(call, cut, chunks))
@@ -318,6 +343,7 @@ class Collectives:
         self,
         tensor: Tensor,
         dim: int,
+        config: MemoryConfig | None,
         fabric: Fabric,
         is_both: bool,
         is_direct: bool | None,
@@ -326,7 +352,7 @@ class Collectives:
     ) -> Tensor:
         call = self._call_plan(fabric, tensor, is_both)
         place = call.place
-        dim, output = self._scattered(tensor, dim, place.size)
+        dim, output = self._scattered(tensor, dim, config, place.size)
         if is_direct is None:
             is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
         if is_direct:
@@ -341,19 +367,19 @@ class Collectives:
         self._run(call, tensor, (), 1, fabric)
         return output
 
-    def _gathered(self, tensor: Tensor, dim: int, size: int) -> tuple[int, Tensor]:
+    def _gathered(self, tensor: Tensor, dim: int, config: MemoryConfig | None, size: int) -> tuple[int, Tensor]:
         """Return the dimension of an all-gather, from 0 on, and a new tensor for the output."""
         dim = self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
         shape[dim] *= size
-        return dim, self._store.like(tensor, shape, size if dim == 0 else 1)
+        return dim, self._store.like(tensor, shape, size if dim == 0 else 1, config)
 
-    def _scattered(self, tensor: Tensor, dim: int, size: int) -> tuple[int, Tensor]:
+    def _scattered(self, tensor: Tensor, dim: int, config: MemoryConfig | None, size: int) -> tuple[int, Tensor]:
         """Return the dimension of a reduce-scatter, from 0 on, and a new tensor for the output."""
         dim = self._dim(tensor, dim, size)
         shape = list(tensor.shape)
         shape[dim] //= size
-        return dim, self._store.like(tensor, shape)
+        return dim, self._store.like(tensor, shape, config=config)
 
     @staticmethod
     def _is_over_data_movers(transport: str, given: Mapping[str, object]) -> bool:
@@ -511,9 +537,8 @@ class Collectives:
         """
         over = " over data movers" if isinstance(fabric, DataMoverLine) else ""
         what = f"{name}{over} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
-        slices = f"slices of {tensor.pages.slice_pages} pages"
-        given = *(f"{option}={value}" for option, value in options.items()), slices
-        place = f"from {tensor.memory} to 0x{result.base:x}"
+        given = *(f"{option}={value}" for option, value in options.items()), str(tensor.placement)
+        place = f"{tensor.layout} from {tensor.memory_config} to {result.memory_config} 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         # Fabrics that are open one after the other may have the same number, but not the same chips.
         group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
@@ -556,59 +581,49 @@ class Collectives:
         """Return a dimension, which may be counted from the end, as a number from 0 on.
 
         Raises:
-            KernelMisuse: if the tensor has no such dimension, or the pages do not divide into ``slices``.
+            KernelMisuse: if the tensor has no such dimension, or it does not divide into ``slices``.
         """
-        grid = tensor.pages.grid
-        dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)
-        if not tensor.pages.is_tiled and dim == len(grid) - 1:
-            raise KernelMisuse(
-                f"{tensor}: each row is a page, and operations do not cut pages; take another dimension than {dim}"
-            )
-        if grid[dim] % slices:
-            raise KernelMisuse(f"{tensor}: {grid[dim]} pages along dimension {dim} cannot be cut into {slices} slices")
+        rank = len(tensor.shape)
+        dim = whole(f"{tensor}: dim", dim, -rank, rank - 1) % rank
+        count = tensor.parts_along(dim)
+        if count % slices:
+            what = "tiles" if tensor.pages.is_tiled else "elements"
+            raise KernelMisuse(f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices")
         return dim
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
-        size = call.place.size
-        partials = [self._store.scratch(name, call.fabric, tensor, size) for name in ("forward", "backward")]
-        scratch, pages = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.n_pages)
+        size, scratch = call.place.size, partial(self._store.scratch, fabric=call.fabric)
+        partials = [scratch(name, like=tensor, slices=size) for name in ("forward", "backward")]
+        every = tensor, *partials, scratch("scratch", like=output, slices=1), output
+        *cuts, handed, target = segments_of(every, dim, size)
 
         @cache
         def cut(number: int) -> list[PageGroup]:
-            part = tensor.pages.slice(dim, number, size)
-            parts = (tensor, part), *((partial, part) for partial in partials), (scratch, pages), (output, pages)
-            return pieces(parts, call.packet_bytes)
+            part = cuts[0].slice(dim, number, size)
+            whole = ((each, each.all()) for each in (handed, target))
+            return pieces([*((each, part) for each in cuts), *whole], call.packet_bytes)
 
         return cut
 
     def _direct(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> None:
-        place, inbox = call.place, self._store.scratch("inbox", call.fabric, tensor, call.place.size)
-        pages = range(output.pages.n_pages)
-
-        def inbox_of(source: int) -> range:
-            return range(source * len(pages), (source + 1) * len(pages))
+        size = call.place.size
+        scratch = self._store.scratch("inbox", call.fabric, tensor, size)
+        source, inbox, target = segments_of((tensor, scratch, output), dim, size)
+        each, count = target.all(), len(target.all())
+        boxes = [(inbox, range(number * count, (number + 1) * count)) for number in range(size)]
 
         @cache
         def cut(number: int) -> list[PageGroup]:
-            part = tensor.pages.slice(dim, number, place.size)
-            return pieces(((tensor, part), (inbox, inbox_of(place.position)), (output, pages)), call.packet_bytes)
+            return pieces([(source, source.slice(dim, number, size)), *boxes, (target, each)], call.packet_bytes)
 
-        @cache
-        def source_of(source: int) -> list[PageGroup]:
-            part = tensor.pages.slice(dim, place.position, place.size)
-            return [
-                each._replace(places=each.places[1:])
-                for each in pieces(((tensor, part), (inbox, inbox_of(source)), (output, pages)), call.packet_bytes)
-            ]
-
-        direct_reduce_scatter(call, cut, source_of)
+        direct_reduce_scatter(call, cut)
 
     def _call_plan(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> CallPlan:
         """Return a plan with a worker per direction of each parallel link, even for a direction without a router."""
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
-        if tensor.pages.page_bytes > packet_bytes:
-            what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
-            raise KernelMisuse(f"{what}; give shorter rows, or longer packets (payload_bytes, ccl.packet_bytes)")
+        if tensor.pages.is_tiled and tensor.pages.page_bytes > packet_bytes:
+            what = f"{tensor}: its tiles are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
+            raise KernelMisuse(f"{what}; give layout='row_major', or longer packets (payload_bytes, ccl.packet_bytes)")
         if fabric.topology not in TOPOLOGIES:
             raise KernelMisuse(f"the fabric has topology {fabric.topology}; operations need {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"
@@ -697,6 +712,10 @@ class Collectives:
 def _after(given: Tensor | MeshTensor, result: Tensor, axis: int | None, dim: int | None) -> Tensor | MeshTensor:
     """Return an operation's result as a tensor of the kind of its operand. ``dim``: the dimension that is now cut."""
     return given.after(result, given.axis(axis), dim) if isinstance(given, MeshTensor) else result
+
+
+def _config(given: str | MemoryConfig | None) -> MemoryConfig | None:
+    return None if given is None else memory_config_of(given)
 
 
 def _workers(count: int | None) -> int | None:

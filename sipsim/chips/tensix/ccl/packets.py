@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sipsim.chips.tensix.ccl.tensors import PageGroup, Tensor, pieces
+from sipsim.chips.tensix.ccl.tensors import PageGroup, Part, pieces
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.core.errors import KernelMisuse
 
@@ -38,19 +38,19 @@ class Packet(NamedTuple):
             address += group.nbytes
 
 
-def packetize(parts: Sequence[tuple[Tensor, Sequence[int]]], packet_bytes: int) -> list[Packet]:
-    """Return packets of up to ``packet_bytes`` of the pages that several tensors have in the same order. A part: a
-    tensor, and the numbers of the pages. All packets but the last have the same number of pages.
+def packetize(parts: Sequence[Part], packet_bytes: int) -> list[Packet]:
+    """Return packets of up to ``packet_bytes`` of the segments that several tensors have in the same order. All packets
+    but the last have the same number of segments.
 
     Raises:
-        KernelMisuse: if a page is longer than a packet.
+        KernelMisuse: if a segment is longer than a packet.
     """
-    tensor, numbers = parts[0]
-    count = packet_bytes // tensor.pages.page_bytes
+    segments, numbers = parts[0]
+    count = packet_bytes // segments.nbytes
     if not count:
-        what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
+        what = f"{segments.tensor}: its pages are {segments.nbytes} B, more than a packet of {packet_bytes} B"
         raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
     return [
-        Packet(tuple(pieces([(each, pages[first : first + count]) for each, pages in parts], packet_bytes)))
+        Packet(tuple(pieces([(each, some[first : first + count]) for each, some in parts], packet_bytes)))
         for first in range(0, len(numbers), count)
     ]

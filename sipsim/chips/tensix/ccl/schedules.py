@@ -165,11 +165,10 @@ def line_reduce_scatter(call: CallPlan, cut: Cut, chunks: int) -> None:
             worker.packets += _finish(call, worker, own, _arriving(worker, own, chunks), chunks)
 
 
-def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
+def direct_reduce_scatter(call: CallPlan, cut: Cut) -> None:
     """Make the packets of a direct reduce-scatter: each chip sends each slice to its owner, and owners add the slices.
 
-    ``source_of``: returns the pieces that a source chip sends for this chip's slice, with places in the source's part
-    of this chip's inbox and in the output.
+    A piece has a place in the input, one for each source chip in the owner's inbox, and one in the output.
     """
     place = call.place
     for worker in call.workers.values():
@@ -180,12 +179,17 @@ def direct_reduce_scatter(call: CallPlan, cut: Cut, source_of: Cut) -> None:
                 if place.is_shared(hops) and side is not worker.side:
                     continue
                 worker.packets += _direct(call, worker, part, hops, side)
+        own = half(call.share(cut(place.position), worker.link), worker.side)
         sources = [each for each in range(place.size) if each != place.position]
-        lists = [half(call.share(source_of(each), worker.link), worker.side) for each in sources]
-        done = worker.expect(worker.words.done, sum(1 for each in lists if each))
-        for number, piece in enumerate(half(call.share(cut(place.position), worker.link), worker.side)):
-            reads = (piece.places[INPUT], *(each[number].places[0] for each in lists))
+        done = worker.expect(worker.words.done, len(sources) if own else 0)
+        for piece in own:
+            reads = (piece.places[INPUT], *(piece.places[_inbox(each)] for each in sources))
             worker.packets.append(PacketOp(piece.pages, piece.nbytes, reads, (done,), piece.places[-1]))
+
+
+def _inbox(source: int) -> int:
+    """Return the index of the place for a source chip in a piece of a direct reduce-scatter."""
+    return INPUT + 1 + source
 
 
 def _share(worker: Worker, call: CallPlan, cut: Cut, number: int) -> list[PageGroup]:
@@ -251,8 +255,8 @@ def _finish(
 def _direct(call: CallPlan, worker: Worker, part: Sequence[PageGroup], hops: int, side: Direction) -> list[PacketOp]:
     """Return packets of a slice to the chip ``hops`` away, whose worker for direction ``side`` adds the pieces."""
     signal = call.workers[worker.link, side].address(worker.words.done)
+    route, inbox = unicast(hops, worker.side), _inbox(call.place.position)
     packets = [
-        PacketOp(each.pages, each.nbytes, each.places[:1], route=unicast(hops, worker.side), target=each.places[1])
-        for each in part
+        PacketOp(each.pages, each.nbytes, each.places[:1], route=route, target=each.places[inbox]) for each in part
     ]
     return [*packets[:-1], packets[-1]._replace(signal=signal)] if packets else []
