@@ -172,7 +172,7 @@ class Durations:
         kernels, now_ps = operation.ended, self._engine.now_ps
         size = len(facts.chips)
         factor = (1, 1)
-        if facts.collective != PROGRAM:
+        if facts.collective in COLLECTIVES.names():
             factor = COLLECTIVES.get(facts.collective).busbw_factor(size).as_integer_ratio()
         span_ps = min(each.start_ps for each in kernels), max(each.end_ps for each in kernels)
         record = RunRecord(

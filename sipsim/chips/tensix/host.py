@@ -17,8 +17,8 @@ from sipsim.chips.tensix.arguments import (
     whole,
     worker_tile,
 )
-from sipsim.chips.tensix.ccl.operations import Collectives
 from sipsim.chips.tensix.ccl.placement import MemoryConfig
+from sipsim.chips.tensix.ccl.rooted import RootedCollectives
 from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import BufferSharingMode, TerminationMode, WorkerSignal, layout
@@ -41,7 +41,7 @@ SEMAPHORE_AREA = 4096
 @checked("tt")
 class Metal:
     """Interface of a host program to chip ``rank`` of ``world_size`` chips. For the calls on tensors see
-    :class:`~sipsim.chips.tensix.ccl.operations.Collectives`.
+    :class:`~sipsim.chips.tensix.ccl.rooted.RootedCollectives`.
     """
 
     DataMovementConfig = programs.DataMovementConfig
@@ -54,17 +54,19 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
-        ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
+        ccl = RootedCollectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
         self.tensor, self.mesh_tensor, self.to_numpy = ccl.tensor, ccl.mesh_tensor, ccl.to_numpy
         self.all_gather, self.reduce_scatter = ccl.all_gather, ccl.reduce_scatter
         self.all_reduce, self.all_to_all = ccl.all_reduce, ccl.all_to_all
+        self.broadcast, self.gather, self.scatter = ccl.broadcast, ccl.gather, ccl.scatter
+        self.reduce, self.send_receive = ccl.reduce, ccl.send_receive
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            names = sorted(each for each in {*dir(type(self)), *dir(Collectives)} if not each.startswith("_"))
+            names = sorted(each for each in {*dir(type(self)), *dir(RootedCollectives)} if not each.startswith("_"))
             near = nearest(name, names)
             hint = f"did you mean {near!r}?" if near else "only chip ahbm has the names of torch;"
             chip = self._plan.resolved.topology.system.chip

@@ -200,7 +200,7 @@ class Collectives:
         Raises:
             KernelMisuse: if an argument does not fit these chips, this tensor or this transport.
         """
-        own, config = self._own(tensor), _config(memory_config)
+        own, config = self._own(tensor), config_or_none(memory_config)
         given = {"num_workers_per_link": num_workers_per_link, "chunks_per_sync": chunks_per_sync}
         if self._is_over_data_movers(transport, {"fabric": fabric, **given}):
             line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
@@ -237,7 +237,7 @@ class Collectives:
         pipeline holds; larger slices deadlock there. Data movers need a ring, and take no ``fabric``, ``is_direct`` and
         ``chunks_per_sync``. For other arguments see :meth:`all_gather`.
         """
-        own, config = self._own(tensor), _config(memory_config)
+        own, config = self._own(tensor), config_or_none(memory_config)
         given: dict[str, object] = {"fabric": fabric, "is_direct": is_direct, "chunks_per_sync": chunks_per_sync}
         if self._is_over_data_movers(transport, given):
             line = self._data_mover_line(tensor, topology, num_links, chips, cluster_axis, bidirectional)
@@ -267,7 +267,7 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor | MeshTensor:
         """Enqueue an all-reduce, which sums all tensors: a reduce-scatter along ``dim``, then an all-gather."""
-        own, config = self._own(tensor), _config(memory_config)
+        own, config = self._own(tensor), config_or_none(memory_config)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             scattered = self._scatter(own, dim, None, fabric, bidirectional, None, 0, chunks_per_sync)
             output = self._gather(scattered, dim, config, fabric, bidirectional, None, chunks_per_sync)
@@ -291,7 +291,7 @@ class Collectives:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
         far destinations in turn. For other arguments see :meth:`all_gather`. The result is this chip's.
         """
-        own, config = self._own(tensor), _config(memory_config)
+        own, config = self._own(tensor), config_or_none(memory_config)
         with self._open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
             workers = _workers(num_workers_per_link)
             call = self._call_plan(fabric, own, bidirectional)
@@ -714,7 +714,8 @@ def _after(given: Tensor | MeshTensor, result: Tensor, axis: int | None, dim: in
     return given.after(result, given.axis(axis), dim) if isinstance(given, MeshTensor) else result
 
 
-def _config(given: str | MemoryConfig | None) -> MemoryConfig | None:
+def config_or_none(given: str | MemoryConfig | None) -> MemoryConfig | None:
+    """Return the memory config for an argument of an operation, None if it is not given."""
     return None if given is None else memory_config_of(given)
 
 

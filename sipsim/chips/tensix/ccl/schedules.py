@@ -76,6 +76,22 @@ def all_to_all(call: CallPlan, cut_to: Cut, cut_from: Cut) -> None:
         expect_done(worker, count)
 
 
+def broadcast(call: CallPlan, own: Sequence[PageGroup], root: int) -> None:
+    """Make the packets of a broadcast: the chip at position ``root`` multicasts ``own`` in both directions. A piece has
+    the same places as in :func:`line_all_gather`.
+    """
+    place = call.place
+    for worker in call.workers.values():
+        part, side = call.share(own, worker.link), worker.side
+        if place.position == root and place.reach_once(side):
+            signal = call.toward(worker, side).address(worker.words.done)
+            worker.packets += sent(part, multicast(1, place.reach_once(side), side), signal)
+        elif part:
+            # Packets in one direction reach as far from each chip of a ring, and all chips of a line.
+            far = place.reach_once(OPPOSITE[side]) if place.is_ring else place.reach(side)
+            expect_done(worker, sum(place.at(side, hops) == root for hops in range(1, far + 1)))
+
+
 def copies(own: Sequence[PageGroup]) -> list[PacketOp]:
     """Return packets that copy the chip's input slice to the chip's output."""
     return [PacketOp(piece.pages, piece.nbytes, piece.places[:1], local=piece.places[-1]) for piece in own]

@@ -299,7 +299,8 @@ class Store:
         tensor = Tensor(shape, dtype, pages, config, placement, base)
         end = base + -(-tensor.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
-            raise KernelMisuse(f"{tensor}: {tensor.nbytes} B do not fit into {memory} of a SIP; use smaller or fewer tensors, as none is freed")
+            what = f"{tensor}: {tensor.nbytes} B do not fit into {memory} of a SIP"
+            raise KernelMisuse(f"{what}; use smaller or fewer tensors, as none is freed")
         self._next[memory] = end
         return tensor
 

@@ -109,6 +109,11 @@ class Place(NamedTuple):
             return self.size - 1 if way is Direction.E else 0
         return self.size // 2
 
+    def reach_once(self, way: Direction) -> int:
+        """Return :meth:`reach`, of a ring without the chip that is equally far in both directions for one of them."""
+        reach = self.reach(way)
+        return reach - (way is Direction.W and self.is_shared(reach))
+
     def is_shared(self, hops: int) -> bool:
         """Whether the chip ``hops`` away is equally far in both directions, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
@@ -166,8 +171,8 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the worker has nothing to send or copy."""
-        return not (self.start_signals or self.packets)
+        """Whether the worker has nothing to send, to copy or to await."""
+        return not (self.start_signals or self.packets or self.end)
 
     def address(self, word: int) -> NocAddress:
         """Return the address of a semaphore of this worker, on any chip."""
