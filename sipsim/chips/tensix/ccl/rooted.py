@@ -1,11 +1,9 @@
 """Operations in which single chips have a part of their own: broadcast, gather, scatter, reduce, send/receive."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from sipsim.chips.tensix.arguments import Count, Within, checked, whole
-from sipsim.chips.tensix.ccl.mesh_tensors import MeshTensor
 from sipsim.chips.tensix.ccl.operations import Collectives, config_or_none
 from sipsim.chips.tensix.ccl.placement import MemoryConfig
 from sipsim.chips.tensix.ccl.schedules import all_to_all, broadcast
@@ -39,7 +37,7 @@ class RootedCollectives(Collectives):
         Raises:
             KernelMisuse: if an argument does not fit these chips or this tensor; so do the other calls.
         """
-        with self._open_plain(tensor, fabric, topology, num_links, chips) as fabric:
+        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             root = _position("src", src, fabric)
             call = self._call_plan(fabric, tensor, True)
             output = self._store.like(tensor, tensor.shape, 1, config_or_none(memory_config))
@@ -64,7 +62,7 @@ class RootedCollectives(Collectives):
         """Enqueue a gather: concatenate the chips' tensors along a dimension. Return the result on chip ``dst``, and
         None on the others.
         """
-        with self._open_plain(tensor, fabric, topology, num_links, chips) as fabric:
+        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             root, config = _position("dst", dst, fabric), config_or_none(memory_config)
             output = self._gather_at(tensor, root, dim, config, fabric)
             self._note("gather", tensor, dim, output, fabric, dst=dst)
@@ -83,7 +81,7 @@ class RootedCollectives(Collectives):
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue a scatter, and return this chip's slice of chip ``src``'s tensor along a dimension."""
-        with self._open_plain(tensor, fabric, topology, num_links, chips) as fabric:
+        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             root = _position("src", src, fabric)
             along, output = self._scattered(tensor, dim, config_or_none(memory_config), fabric.size)
             source, target = segments_of((tensor, output), along, fabric.size)
@@ -111,7 +109,7 @@ class RootedCollectives(Collectives):
         """Enqueue a reduce, which sums all tensors: a reduce-scatter along ``dim``, then a gather. Return the result on
         chip ``dst``, and None on the others.
         """
-        with self._open_plain(tensor, fabric, topology, num_links, chips) as fabric:
+        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             root = _position("dst", dst, fabric)
             scattered = self._scatter(tensor, dim, None, fabric, True, None, 0, None)
             output = self._gather_at(scattered, root, dim, config_or_none(memory_config), fabric)
@@ -131,7 +129,7 @@ class RootedCollectives(Collectives):
         fabric: Fabric | None = None,
     ) -> Tensor | None:
         """Enqueue a send from chip ``src`` to chip ``dst``. Return ``src``'s tensor there, and None on the others."""
-        with self._open_plain(tensor, fabric, topology, num_links, chips) as fabric:
+        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             ends = _position("src", src, fabric), _position("dst", dst, fabric)
             if ends[0] == ends[1]:
                 raise KernelMisuse(f"src={src}, dst={dst}: one chip cannot send to itself; give two chips")
@@ -170,25 +168,6 @@ class RootedCollectives(Collectives):
 
         all_to_all(call, lambda to: cut(position, to), lambda origin: cut(origin, position))
         self._run(call, tensor, cut(position, position), 1, fabric)
-
-    @contextmanager
-    def _open_plain(
-        self,
-        tensor: Tensor,
-        fabric: Fabric | None,
-        topology: str,
-        num_links: int | None,
-        chips: Sequence[int] | None,
-    ) -> Iterator[Fabric]:
-        """Yield the fabric of an operation on tensors of single chips.
-
-        Raises:
-            KernelMisuse: for a mesh tensor, and as :meth:`_open`.
-        """
-        if isinstance(tensor, MeshTensor):
-            raise KernelMisuse(f"{tensor}: an operation with src or dst takes a tensor of one chip; give tensor.local")
-        with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
-            yield fabric
 
 
 def _position(name: str, rank: int, fabric: Fabric) -> int:
