@@ -37,7 +37,7 @@ def worker(rank, world_size, tt):
             if is_here:
                 assert np.array_equal(tt.to_numpy(found), values), f"{name} at {root}: wrong on chip {rank}"
 """
-TWICE = [["tt_line", 3], ["tt_ring", 4], ["tt_ring", 5]]
+SYSTEMS = [["tt_line", 3], ["tt_ring", 4], ["tt_ring", 5]]
 """Topologies and sizes: on an even ring one chip is equally far in both directions."""
 
 
@@ -46,7 +46,7 @@ def done(tmp_path: Path, topology: str, count: int, script: str, *arguments: str
     return run(*words, script_file(tmp_path, script), *arguments)
 
 
-@pytest.mark.parametrize(("topology", "count"), TWICE)
+@pytest.mark.parametrize(("topology", "count"), SYSTEMS)
 def test_results_are_those_of_numpy(tmp_path: Path, topology: str, count: int) -> None:
     options = {"topology": "ring" if topology == "tt_ring" else "line"}
     told = json.dumps([[0, count - 1, count // 2], count - 1, options])
@@ -81,7 +81,12 @@ def worker(rank, world_size, tt):
     ],
 )
 def test_arguments_that_do_not_fit_are_named(tmp_path: Path, call: str, words: str) -> None:
-    script = f"import numpy as np\ndef worker(rank, world_size, tt):\n    t = tt.tensor(np.ones((96, 64), np.int32))\n    {call}\n"
-    error = done(tmp_path, "tt_line", 3, script).document["error"]
+    script = """
+import numpy as np
+def worker(rank, world_size, tt):
+    t = tt.tensor(np.ones((96, 64), np.int32))
+    CALL
+"""
+    error = done(tmp_path, "tt_line", 3, script.replace("CALL", call)).document["error"]
     assert error["kind"] == "KernelMisuse"
     assert words in error["message"]
