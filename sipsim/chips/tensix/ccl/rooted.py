@@ -83,13 +83,12 @@ class RootedCollectives(Collectives):
         """Enqueue a scatter, and return this chip's slice of chip ``src``'s tensor along a dimension."""
         with self._open(tensor, fabric, topology, num_links, chips, None) as fabric:
             root = _position("src", src, fabric)
-            along, output = self._scattered(tensor, dim, config_or_none(memory_config), fabric.size)
-            source, target = segments_of((tensor, output), along, fabric.size)
+            size = fabric.size
+            along, output = self._scattered(tensor, dim, config_or_none(memory_config), size)
+            source, target = segments_of((tensor, output), along, size)
 
             def moves(origin: int, to: int) -> tuple[Part, Part] | None:
-                return (
-                    ((source, source.slice(along, to, fabric.size)), (target, target.all())) if origin == root else None
-                )
+                return ((source, source.slice(along, to, size)), (target, target.all())) if origin == root else None
 
             self._move(tensor, moves, fabric)
             return self._note("scatter", tensor, dim, output, fabric, src=src)
