@@ -28,6 +28,14 @@ class NocAddress(NamedTuple):
     address: int
 
 
+class NocMulticastAddress(NamedTuple):
+    """Address of the NoC in all Tensix tiles of a rectangle; made by ``get_noc_multicast_addr``."""
+
+    first: Core
+    last: Core
+    address: int
+
+
 class Dataflow:
     """Commands of a processor of a worker or Ethernet core. ``memory``: the tile's L1, which library kernels watch."""
 
@@ -49,6 +57,13 @@ class Dataflow:
     def get_noc_addr(x: int, y: int, address: int) -> NocAddress:
         """Return an address of the tile at ``x``, ``y``, in coordinates of NoC 0."""
         return NocAddress(Core(x, y), address)
+
+    @staticmethod
+    def get_noc_multicast_addr(x_start: int, y_start: int, x_end: int, y_end: int, address: int) -> NocMulticastAddress:
+        """Return an address of the Tensix tiles of a rectangle, from the upper left tile to the lower right one, in
+        coordinates of NoC 0. Tiles of other kinds in the rectangle opt out.
+        """
+        return NocMulticastAddress(Core(x_start, y_start), Core(x_end, y_end), address)
 
     def read_word(self, address: int) -> int:
         """Return the word at an address of this L1. Takes the time of one access.
@@ -121,6 +136,53 @@ class Dataflow:
         for done, part in self._packets(nbytes):
             self._issue()
             self._tiles.write(self._processor, source + done, destination.core, destination.address + done, part)
+
+    def noc_async_write_multicast(
+        self, source: int, destination: NocMulticastAddress, nbytes: int, num_dests: int
+    ) -> None:
+        """Start to write ``nbytes`` of this L1 to each Tensix tile of a rectangle but this one, with one command per
+        NoC packet. ``num_dests``: the number of these tiles. A packet uses each link of its way once. Multicasts to the
+        same tiles arrive in order; a multicast and another command may arrive in either order.
+
+        Raises:
+            KernelMisuse: for a rectangle whose corners are no Tensix tiles, or another number of tiles.
+        """
+        self._multicast("noc_async_write_multicast", source, destination, nbytes, num_dests, is_looped=False)
+
+    def noc_async_write_multicast_loopback_src(
+        self, source: int, destination: NocMulticastAddress, nbytes: int, num_dests: int
+    ) -> None:
+        """Start to write as :meth:`noc_async_write_multicast` does, also to this tile if the rectangle contains it;
+        ``num_dests`` counts this tile then.
+
+        Raises:
+            KernelMisuse: as for :meth:`noc_async_write_multicast`, and for a rectangle of this tile alone.
+        """
+        name = "noc_async_write_multicast_loopback_src"
+        self._multicast(name, source, destination, nbytes, num_dests, is_looped=True)
+
+    def noc_semaphore_set_multicast(self, source: int, destination: NocMulticastAddress, num_dests: int) -> None:
+        """Start to write the word at ``source`` of this L1 to a semaphore of each Tensix tile of a rectangle but this
+        one, behind earlier multicasts to the same tiles. ``num_dests``: as for :meth:`noc_async_write_multicast`.
+
+        Raises:
+            KernelMisuse: as for :meth:`noc_async_write_multicast`, and for an address that is no multiple of 4.
+        """
+        self._check_word(destination.address)
+        self._multicast("noc_semaphore_set_multicast", source, destination, ATOMIC_BYTES, num_dests, is_looped=False)
+
+    def noc_semaphore_set_multicast_loopback_src(
+        self, source: int, destination: NocMulticastAddress, num_dests: int
+    ) -> None:
+        """Start to write as :meth:`noc_semaphore_set_multicast` does, also to this tile if the rectangle contains it;
+        ``num_dests`` counts this tile then.
+
+        Raises:
+            KernelMisuse: as for :meth:`noc_semaphore_set_multicast`, and for a rectangle of this tile alone.
+        """
+        self._check_word(destination.address)
+        name = "noc_semaphore_set_multicast_loopback_src"
+        self._multicast(name, source, destination, ATOMIC_BYTES, num_dests, is_looped=True)
 
     def noc_async_write_copy(self, source: int, destination: NocAddress, nbytes: int) -> None:
         """Start to write as :meth:`noc_async_write` does, for library kernels: the bytes are copied when the packet's
@@ -269,6 +331,28 @@ class Dataflow:
         if not 0 <= transaction_id < TRANSACTION_IDS:
             last = TRANSACTION_IDS - 1
             raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
+
+    def _multicast(
+        self, name: str, source: int, destination: object, nbytes: int, num_dests: int, is_looped: bool
+    ) -> None:
+        if not isinstance(destination, NocMulticastAddress):
+            what = f"{self._processor.name}: {name} to {destination!r}"
+            raise KernelMisuse(f"{what}; give what get_noc_multicast_addr returns")
+        try:
+            inside = self._tiles.receivers(destination.first, destination.last)
+        except KernelMisuse as misuse:
+            raise KernelMisuse(f"{self._processor.name}: {name}: {misuse}") from None
+        cores = tuple(core for core in inside if is_looped or core != self.core)
+        what = f"{self._processor.name}: {name} to tiles {destination.first} to {destination.last}"
+        if not cores or cores == (self.core,):
+            raise KernelMisuse(f"{what}: no other Tensix tile is there; use noc_async_write")
+        if num_dests != len(cores):
+            counted = "with" if is_looped else "without"
+            counts = f"num_dests={num_dests!r}, and {len(cores)} Tensix tiles are there, {counted} the source's own"
+            raise KernelMisuse(f"{what}: {counts}; give their number")
+        for done, part in self._packets(nbytes):
+            self._issue()
+            self._tiles.multicast(self._processor, source + done, cores, destination.address + done, part)
 
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str = POLLS) -> int:
         return self._processor.wait_until(is_so, what, looks, kind, self._idle_ps)

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sipsim.chips.tensix.params import ChipParams
+from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.graph import Edge, Framing, Node, Route
 
@@ -56,6 +57,23 @@ class FloorPlan:
         outside = [core for core in every if core.x >= noc.width or core.y >= noc.height]
         return f"tile {outside[0]} is outside of the NoC of {noc.width}x{noc.height}; enlarge noc" if outside else ""
 
+    def receivers(self, first: Core, last: Core) -> list[Core]:
+        """Return the Tensix tiles of a rectangle, row by row, which are the tiles that take a multicast: tiles of other
+        kinds opt out (tt-isa-documentation, RoutingPaths). ``first``, ``last``: the upper left tile, the lower right.
+
+        Raises:
+            KernelMisuse: if a corner is no Tensix tile, or the corners are in another order.
+        """
+        for corner in (first, last):
+            if self.kinds.get(corner) is not Kind.TENSIX:
+                kind = self.kinds.get(corner)
+                what = "is no tile with memory" if kind is None else f"is of kind {kind.value}"
+                raise KernelMisuse(f"a multicast to tiles {first} to {last}: {corner} {what}; give Tensix tiles")
+        if first.x > last.x or first.y > last.y:
+            what = f"a multicast to tiles {first} to {last}: the first is not above and left of the second"
+            raise KernelMisuse(f"{what}; give the upper left tile and then the lower right one, on both NoCs")
+        return [core for core in self.workers if first.x <= core.x <= last.x and first.y <= core.y <= last.y]
+
 
 NOCS = (0, 1)
 DRAM_PORT = "dram"
@@ -72,6 +90,13 @@ class NocFraming(Framing):
         """Return the bytes on the wire: whole flits for the payload, and one header flit per packet."""
         flits = -(-payload_bytes // self._flit_bytes) + -(-payload_bytes // self._packet_bytes)
         return flits * self._flit_bytes
+
+
+class Tree(NamedTuple):
+    """Tree of a multicast. ``route``: all edges of the tree, each once. ``heads_ps``: latency of the head to a tile."""
+
+    route: Route
+    heads_ps: dict[Core, int]
 
 
 class NocGraph:
@@ -94,6 +119,7 @@ class NocGraph:
         self._data_routes: dict[tuple[int, Core, Core], Route] = {}
         self._words_ps: dict[tuple[int, Core, Core, int], int] = {}
         self._nearer: dict[tuple[Core, Core], int] = {}
+        self._trees: dict[tuple[int, Core, tuple[Core, ...]], Tree] = {}
 
     def data_route(self, noc: int, src: Core, dst: Core) -> Route:
         """Return the route of bytes that are read from tile ``src`` and written to tile ``dst``: the route
@@ -115,6 +141,18 @@ class NocGraph:
         if route is None:
             route = self._routes[noc, src, dst] = self._route(noc, src, dst)
         return route
+
+    def tree(self, noc: int, src: Core, tiles: tuple[Core, ...]) -> Tree:
+        """Return the tree of a NoC from a tile to the tiles of a rectangle. Repeated calls return the same object.
+
+        The packet goes along the source's row to the first column that it reaches, along this column, and from there
+        along each row, in the directions of the NoC: x is the major axis (tt-isa-documentation, RoutingPaths), as
+        ``dataflow_api.h`` of tt-metal asks. It ends in each direction at the last tile.
+        """
+        tree = self._trees.get((noc, src, tiles))
+        if tree is None:
+            tree = self._trees[noc, src, tiles] = self._tree(noc, src, tiles)
+        return tree
 
     def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
         """Return the time of ``nbytes``, at most a word, on an idle NoC, in ps. Cached, as few sizes occur."""
@@ -151,11 +189,44 @@ class NocGraph:
                 else:
                     y = (y + sign) % params.height
                 places.append((x, y))
-        routers = [Node(f"noc{noc}", -1, f"{each_x}-{each_y}") for each_x, each_y in places]
+        routers = [self._router(noc, Core(*place)) for place in places]
         edges = [self._edge(self._tile(src), routers[0], self._niu_ps)]
         edges += [self._edge(a, b, self._hop_ps) for a, b in pairwise(routers)]
         edges.append(self._edge(routers[-1], self._tile(dst), self._niu_ps))
         return Route(edges[0].src, 0, tuple(edges))
+
+    def _tree(self, noc: int, src: Core, tiles: tuple[Core, ...]) -> Tree:
+        params, sign = self._params.noc, 1 if noc == 0 else -1
+        to_trunk = min((core.x - src.x) * sign % params.width for core in tiles)
+        rows = {core.y for core in tiles}
+        edges = [self._edge(self._tile(src), self._router(noc, src), self._niu_ps)]
+        heads_ps: dict[Core, int] = {}
+
+        def walk(at: Core, dx: int, dy: int, steps: int, head_ps: int) -> tuple[Core, int]:
+            for _ in range(steps):
+                onward = Core((at.x + dx * sign) % params.width, (at.y + dy * sign) % params.height)
+                edges.append(self._edge(self._router(noc, at), self._router(noc, onward), self._hop_ps))
+                at, head_ps = onward, head_ps + self._hop_ps
+                if not dy:
+                    reach(at, head_ps)
+            return at, head_ps
+
+        def reach(at: Core, head_ps: int) -> None:
+            if at in tiles and at not in heads_ps:
+                edges.append(self._edge(self._router(noc, at), self._tile(at), self._niu_ps))
+                heads_ps[at] = head_ps + self._niu_ps
+
+        def branch(at: Core, head_ps: int) -> None:
+            if at.y in rows:
+                reach(at, head_ps)
+                walk(at, 1, 0, max((core.x - at.x) * sign % params.width for core in tiles if core.y == at.y), head_ps)
+
+        trunk, head_ps = walk(src, 1, 0, to_trunk, self._niu_ps)
+        branch(trunk, head_ps)
+        for _ in range(max((y - src.y) * sign % params.height for y in rows)):
+            trunk, head_ps = walk(trunk, 0, 1, 1, head_ps)
+            branch(trunk, head_ps)
+        return Tree(Route(edges[0].src, 0, tuple(edges)), heads_ps)
 
     def _bank(self, core: Core) -> Edge:
         """Return the edge of a DRAM channel, whose bus carries both reads and writes."""
@@ -164,6 +235,10 @@ class NocGraph:
 
     def _edge(self, src: Node, dst: Node, ps: int) -> Edge:
         return Edge(src, dst, ps, 0, self._bps, self._framing)
+
+    @staticmethod
+    def _router(noc: int, core: Core) -> Node:
+        return Node(f"noc{noc}", -1, str(core))
 
     @staticmethod
     def _tile(core: Core) -> Node:

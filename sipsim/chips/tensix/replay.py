@@ -198,12 +198,16 @@ def _recorded(pe: ReplayPe) -> bytes:
 class InFlight:
     """Bytes or increment of a NoC command between issue and arrival. ``name``, ``array``: as a handle of the feed.
 
-    ``place``: where the bytes or the word are; ``text``: the name of the command.
+    ``place``: where the bytes or the word are; ``text``: the name of the command. ``arrivals``: tiles at which the
+    command has not arrived.
     """
 
-    __slots__ = ("__weakref__", "array", "by", "name", "place", "start_ps", "text")
+    __slots__ = ("__weakref__", "array", "arrivals", "by", "name", "place", "start_ps", "text")
 
-    def __init__(self, name: str, array: Array | None, by: Core, start_ps: int, text: str, place: TileAddress) -> None:
+    def __init__(
+        self, name: str, array: Array | None, by: Core, start_ps: int, text: str, place: TileAddress, arrivals: int
+    ) -> None:
+        self.arrivals = arrivals
         self.name = name
         self.array = array
         self.by = by
@@ -231,15 +235,17 @@ class Replay:
         """Feed bytes that were read from L1, to be sent or passed on."""
         self._end((READ_CHECK, *self._at(core), flat(core, address), len(data)), data)
 
-    def issued(self, by: Core, core: Core, address: int, data: bytes) -> InFlight:
-        """Feed the bytes that a NoC command of tile ``by`` has read from tile ``core``."""
-        flight = self._flight(by, data, "bytes", flat(core, address))
+    def issued(self, by: Core, core: Core, address: int, data: bytes, arrivals: int = 1) -> InFlight:
+        """Feed the bytes that a NoC command of tile ``by`` has read from tile ``core``. ``arrivals``: tiles to which
+        the command writes.
+        """
+        flight = self._flight(by, data, "bytes", flat(core, address), arrivals)
         self._end((ISSUE, *self._at(by), flight.place, len(data), flight.name), flight)
         return flight
 
-    def made(self, by: Core, data: bytes) -> InFlight:
-        """Feed the bytes that a router of tile ``by`` writes."""
-        flight = self._flight(by, data, "bytes of a router", flat(by, 0))
+    def made(self, by: Core, data: bytes, arrivals: int = 1) -> InFlight:
+        """Feed the bytes that a router of tile ``by`` writes. ``arrivals``: as for :meth:`issued`."""
+        flight = self._flight(by, data, "bytes of a router", flat(by, 0), arrivals)
         self._end((MAKE, *self._at(by), len(data), flight.name), flight)
         return flight
 
@@ -248,8 +254,10 @@ class Replay:
         return self._flight(by, None, "increment", flat(core, address))
 
     def arrived(self, flight: InFlight, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
-        """Feed the arrival of a NoC command's bytes."""
-        del self._open[flight.name]
+        """Feed the arrival of a NoC command's bytes at a tile."""
+        flight.arrivals -= 1
+        if not flight.arrivals:
+            del self._open[flight.name]
         got = memory.get(address, nbytes)
         self._end((ARRIVE, *self._at(flight.by, flight.start_ps), flat(core, address), nbytes, flight.name), got)
 
@@ -291,10 +299,10 @@ class Replay:
         self._feed.drain()
         return self._pass.verdict(_FirstMemory(list(tiles)))
 
-    def _flight(self, by: Core, data: bytes | None, text: str, place: TileAddress) -> InFlight:
+    def _flight(self, by: Core, data: bytes | None, text: str, place: TileAddress, arrivals: int = 1) -> InFlight:
         self._count += 1
         name, array = f"c{self._count}", None if data is None else np.frombuffer(data, BYTE)
-        flight = self._open[name] = InFlight(name, array, by, self._engine.now_ps, text, place)
+        flight = self._open[name] = InFlight(name, array, by, self._engine.now_ps, text, place, arrivals)
         return flight
 
     def _at(self, core: Core, start_ps: int | None = None) -> tuple[int, int, int, int]:

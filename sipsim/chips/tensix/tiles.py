@@ -1,10 +1,11 @@
 """Tiles of a chip, whose memories are made at the first use, and NoC commands between these memories."""
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import TileMemory
-from sipsim.chips.tensix.noc import Core, FloorPlan, Kind, NocGraph
+from sipsim.chips.tensix.noc import NOCS, Core, FloorPlan, Kind, NocGraph, Tree
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.replay import InFlight
 from sipsim.chips.tensix.results import TileLog
@@ -13,6 +14,7 @@ from sipsim.core.errors import KernelMisuse
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Done, Route
 
+Ps = int
 TRANSACTION_IDS = 16
 """The most NoC commands in progress per NIU (network interface unit), that is per tile and NoC."""
 ATOMIC_BYTES = 4
@@ -88,6 +90,10 @@ class Tiles:
         """Return the tiles whose memory was used, in order, each with the memory."""
         return sorted(self._memories.items())
 
+    def receivers(self, first: Core, last: Core) -> list[Core]:
+        """Return the tiles that take a multicast to a rectangle (:meth:`FloorPlan.receivers`)."""
+        return self._plan.receivers(first, last)
+
     def write(
         self,
         by: Processor,
@@ -102,11 +108,37 @@ class Tiles:
         They leave now, or later with jitter unless the write ``is_copy``. ``write_id``: transaction id of the write,
         counted in ``by.unsent`` until the bytes have left.
         """
-        memory, data = self.memory(core), by.memory.read(address, nbytes)
-        memory.check_target(to, nbytes, by.name)
-        by.memory.check_whole(address, nbytes, by.name)
         route = self._graph.data_route(by.noc, by.core, core)
-        by.writes += 1
+        arrive, leaves_ps = self._leave(by, address, (core,), to, nbytes, route, is_copy)
+        if write_id is not None:
+            by.unsent[write_id] += 1
+            self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
+        wait_ps = leaves_ps - self.engine.now_ps
+        self._start(by.noc, by.core, core, route, nbytes, lambda _head_ps, _tail_ps: arrive(core), wait_ps=wait_ps)
+
+    def multicast(self, by: Processor, address: int, cores: tuple[Core, ...], to: int, nbytes: int) -> None:
+        """Start a multicast write of bytes from the processor's tile to the same address of several tiles. The bytes
+        leave as those of :meth:`write`; each tile acknowledges, and ``by.writes`` counts each.
+        """
+        tree = self._graph.tree(by.noc, by.core, cores)
+        arrive, leaves_ps = self._leave(by, address, cores, to, nbytes, tree.route, is_copy=False)
+        delay_ps = leaves_ps - self.engine.now_ps
+        if self.jitter is not None:
+            delay_ps = self.jitter.noc_delay_ps(by.noc, by.core, cores[-1], self.engine.now_ps, delay_ps)
+        self._spread((by.noc, by.core), tree, nbytes, arrive, delay_ps)
+
+    def _leave(
+        self, by: Processor, address: int, cores: tuple[Core, ...], to: int, nbytes: int, route: Route, is_copy: bool
+    ) -> tuple[Callable[[Core], None], Ps]:
+        """Prepare a write to the same address of ``cores``. Return the function that handles the arrival at one of
+        them, and the time at which the bytes leave.
+        """
+        memories = {core: self.memory(core) for core in cores}
+        data = by.memory.read(address, nbytes)
+        for memory in memories.values():
+            memory.check_target(to, nbytes, by.name)
+        by.memory.check_whole(address, nbytes, by.name)
+        by.writes += len(cores)
         start_ps, replay = self.engine.now_ps, self.log.replay
         jitter = None if is_copy else self.jitter
         leaves_ps = start_ps if jitter is None else jitter.departure_ps(by.noc, by.core, start_ps)
@@ -116,28 +148,25 @@ class Tiles:
         def leave() -> None:
             nonlocal data, flight
             data = by.memory.read(address, nbytes)
-            flight = None if replay is None else replay.issued(by.core, by.core, address, data)
+            flight = None if replay is None else replay.issued(by.core, by.core, address, data, len(cores))
 
         if leaves_ps > start_ps:
             self.engine.at(leaves_ps, leave)
         elif replay is not None:
-            flight = replay.issued(by.core, by.core, address, data)
-        if write_id is not None:
-            by.unsent[write_id] += 1
-            self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
+            flight = replay.issued(by.core, by.core, address, data, len(cores))
 
-        def arrive(_head_ps: int, _tail_ps: int) -> None:
-            memory.write(to, data, self.engine.now_ps, by.name)
+        def arrive(core: Core) -> None:
+            memories[core].write(to, data, self.engine.now_ps, by.name)
             self.log.noc_write(start_ps, by.core, core, to, data)
             if flight is not None and replay is not None:
-                replay.arrived(flight, core, memory, to, nbytes)
+                replay.arrived(flight, core, memories[core], to, nbytes)
             by.writes -= 1
             by.acked_ps = max(
                 by.acked_ps, self.engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
             )
             _notify(by)
 
-        self._start(by.noc, by.core, core, route, nbytes, arrive, wait_ps=leaves_ps - start_ps)
+        return arrive, leaves_ps
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """Start an atomic increment of a word, which arrives after all earlier writes of the processor to that tile."""
@@ -222,6 +251,50 @@ class Tiles:
             arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
         self._carry((noc, src), self._graph.data_route(noc, src, core), len(data), arrive, delay_ps)
+
+    def deliver_multicast(
+        self,
+        src: Core,
+        cores: tuple[Core, ...],
+        to: int,
+        data: bytes,
+        by: str,
+        delay_ps: int,
+        arrived: Callable[[int], None],
+    ) -> None:
+        """Write bytes to the same address of several tiles for a router, ``delay_ps`` from now, over the NoC whose tree
+        has the shorter longest path. ``arrived``: as for :meth:`deliver`, called at each arrival.
+        """
+        memories = {core: self.memory(core) for core in cores}
+        for memory in memories.values():
+            memory.check_target(to, len(data), by)
+        noc = min(NOCS, key=lambda each: max(self._graph.tree(each, src, cores).heads_ps.values()))
+        if self.jitter is not None:
+            delay_ps = self.jitter.noc_delay_ps(noc, src, cores[-1], self.engine.now_ps, delay_ps)
+        start_ps, replay = self.engine.now_ps + delay_ps, self.log.replay
+        flight = None if replay is None else replay.made(src, data, len(cores))
+
+        def arrive(core: Core) -> None:
+            memories[core].write(to, data, self.engine.now_ps, by)
+            self.log.noc_write(start_ps, src, core, to, data)
+            if flight is not None and replay is not None:
+                replay.arrived(flight, core, memories[core], to, len(data))
+            arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
+
+        self._spread((noc, src), self._graph.tree(noc, src, cores), len(data), arrive, delay_ps)
+
+    def _spread(self, source: Hashable, tree: Tree, nbytes: int, arrive: Callable[[Core], None], delay_ps: int) -> None:
+        """Carry a packet over a tree, in ``delay_ps``: one flow on all edges, which ends at each tile once the tile's
+        own path has brought the last byte.
+        """
+        whole_ps = tree.route.head_ps()
+
+        def left(_head_ps: int, tail_ps: int) -> None:
+            for core, head_ps in tree.heads_ps.items():
+                self.engine.at(tail_ps - whole_ps + head_ps, partial(arrive, core))
+
+        train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
+        self._fabric.start(train, tree.route, nbytes, None, left, delay_ps)
 
     def _carry(self, source: Hashable, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
         train = self._fabric.train(source, in_flight=TRANSACTION_IDS)

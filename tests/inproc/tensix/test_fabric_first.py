@@ -1,5 +1,7 @@
 """Revision 2024-11 as pull request 14923 lists it, and the statistics of a router."""
 
+import struct
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ def send(endpoint, df):
     sender.close()
 
 def worker(rank, world_size, tt):
-    fabric, program = tt.open_fabric(revision={revision!r}), tt.create_program()
+    fabric, program = tt.open_fabric(revision={revision!r}, payload_bytes={payload}), tt.create_program()
     if rank == 0:
         tt.create_kernel(program, send, tt.workers[3], args=(fabric.connect(tt.workers[3], "forward"),))
     tt.enqueue_program(program)
@@ -33,8 +35,9 @@ def worker(rank, world_size, tt):
 LINKS = ("--chip", "wormhole", "--sips", 3, "--topology", "tt_ring", "--set", "system.sips.num_links=2")
 
 
-def done_of(folder: Path, revision: str, *flags: object) -> Run:
-    script = script_file(folder, SCRIPT.replace("{revision!r}", repr(revision)))
+def done_of(folder: Path, revision: str, *flags: object, payload: int | None = None) -> Run:
+    source = SCRIPT.replace("{revision!r}", repr(revision)).replace("{payload}", repr(payload))
+    script = script_file(folder, source)
     done = run(*LINKS, *flags, script, keep_oplog=True)
     assert done.document["status"] == "ok", done.document["error"]
     return done
@@ -55,25 +58,87 @@ def test_words_of_a_connection(tmp_path: Path, revision: str, words: list[int]) 
     assert [record[7] for record in found] == ([16, 4] if words[1] == 0 else [16, 16])
 
 
+BASE, SLOTS, SENDERS = 110592 + 256, 8, 2
+"""The first sender ring of a router, behind its words; slots of each sender ring, and rings."""
+
+
+def words_of(arrived: str) -> tuple[int, ...]:
+    """The four words of a channel_sync in the op log."""
+    return struct.unpack("<IIII", bytes.fromhex(arrived.removeprefix("0x")))
+
+
+def arrivals(done: Run, rank: int) -> list[tuple[int, int, str]]:
+    """Address, size and bytes of each message that has come to the rings of a chip."""
+    records = done.members[rank].chip.oplog.records
+    return [record[5:8] for record in records if record[0] == "eth.arrive" and record[5] >= BASE]
+
+
+def slot_bytes(payload: int) -> int:
+    """Header, payload, sync word."""
+    return 32 + payload + 16
+
+
+def sync_words(payload: int) -> dict[int, int]:
+    """By address of each slot's sync word, behind the payload's place, the number of the slot."""
+    size = slot_bytes(payload)
+    return {BASE + (number + 1) * size - 16: number for number in range(SENDERS * SLOTS + 16)}
+
+
+PAYLOAD = 4352
+"""The longest payload by default."""
+
+
 def test_acknowledgements_are_sync_words_in_the_one_queue(tmp_path: Path) -> None:
-    """Of each packet the first level, bytes_sent and receiver_ack of 1, then the second, both 0; src_id is 0 here."""
-    chip = done_of(tmp_path, "2024-11").members[1].chip
-    sent = [record for record in chip.oplog.records if record[0] == "eth.send"]
+    """Of each packet the first level, receiver_ack of 1, then the second, bytes_sent and receiver_ack of 0; each goes
+    to the place of its packet's sync word, and names the sender channel, which is 0.
+    """
+    done = done_of(tmp_path, "2024-11")
+    sent = [record for record in done.members[1].chip.oplog.records if record[0] == "eth.send"]
     assert {record[5] for record in sent} == {0}
-    back = [
-        record for record in done_of(tmp_path, "2024-11").members[0].chip.oplog.records if record[0] == "eth.arrive"
-    ]
-    assert len([record for record in back if record[6] == 16 and record[5] > 110592 + 256]) == 24
+    places, levels = sync_words(PAYLOAD), defaultdict(list)
+    for address, nbytes, text in arrivals(done, 0):
+        assert nbytes == 16
+        levels[places[address]].append(words_of(text))
+    ack, free = (80, 1, 0, 0), (0, 0, 0, 0)
+    assert dict(levels) == {number: [ack, free] * (2 if number < 12 - SLOTS else 1) for number in range(SLOTS)}
 
 
-def test_packets_carry_a_sync_word(tmp_path: Path) -> None:
-    """bytes_sent of 32 + 48 B, receiver_ack of 0, src_id of the sender channel: 0 of a worker, 1 of a receiver."""
-    members = done_of(tmp_path, "2024-11").members
+@pytest.mark.parametrize("payload", [PAYLOAD, 48], ids=["padded", "full"])
+def test_packets_carry_a_sync_word(tmp_path: Path, payload: int) -> None:
+    """bytes_sent of 32 + 48 B, receiver_ack of 0, src_id of the sender channel: 0 of a worker, 1 of a receiver. The
+    word ends the slot: in the message of a packet that fills the slot, otherwise in a message behind the packet's.
+    """
+    done, size = done_of(tmp_path, "2024-11", payload=payload), slot_bytes(payload)
+    first = BASE + SENDERS * SLOTS * size
     for rank, source in ((1, 0), (2, 1)):
-        expected = b"".join(each.to_bytes(4, "little") for each in (80, 0, source, 0))
-        pages = [data for core in members[rank].chip.plan.floor_plan.ethernet
-                 for _, data in members[rank].chip.tiles.memory(core).pages()]  # fmt: skip
-        assert any(expected in page for page in pages)
+        came = [(address, nbytes, text) for address, nbytes, text in arrivals(done, rank) if address >= first]
+        if payload == 48:
+            assert [(address, nbytes) for address, nbytes, _ in came] == [
+                (first + number * size, size) for number in range(12)
+            ]
+        else:
+            slots = [(first + number * size, 80) for number in range(12)]
+            assert [(address, nbytes) for address, nbytes, _ in came[::2]] == slots
+            ends = [(first + (number + 1) * size - 16, 16) for number in range(12)]
+            assert [(address, nbytes) for address, nbytes, _ in came[1::2]] == ends
+            assert {words_of(text) for *_, text in came[1::2]} == {(80, 0, source, 0)}
+
+
+def test_sync_words_at_the_end(tmp_path: Path) -> None:
+    """Both ends' words of a slot are free, and name the sender channel."""
+    done, size = done_of(tmp_path, "2024-11"), slot_bytes(PAYLOAD)
+    first = BASE + SENDERS * SLOTS * size
+    for rank, source, words in (
+        (1, 0, range(first, first + 12 * size, size)),
+        (0, 0, range(BASE, BASE + 8 * size, size)),
+    ):
+        found = {
+            memory.read(each + size - 16, 16)
+            for core in done.members[rank].chip.plan.floor_plan.ethernet
+            for memory in (done.members[rank].chip.tiles.memory(core),)
+            for each in words
+        }
+        assert found <= {struct.pack("<IIII", 0, 0, source, 0)}
 
 
 def test_local_writes_block(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from sipsim.chips.tensix.fabric.packet import (
     scatter_to,
     write_and_increment,
     write_to,
+    write_to_tiles,
 )
 
 SCRIPT = """
@@ -51,7 +52,9 @@ TARGETS = (
     increment_of(B, 0x20, 7),
     write_and_increment(A, 0x40000, B, 0x40),
     scatter_to((A, 0x40000), (B, 0x50000), 48),
+    write_to_tiles(A, B, 0x40000),
 )
+SHORT_TARGETS = (*TARGETS[:2], TARGETS[4])
 BY_CHANCE = range(16)
 
 
@@ -74,7 +77,8 @@ def test_any_header_is_delivered_or_refused(tmp_path: Path, revision: str, is_sh
     """To both other chips of a line."""
     draw, ends = random.Random(changed), Counter[bool]()
     for number in BY_CHANCE:
-        target = (TARGETS[:2] if is_short else TARGETS)[number % (2 if is_short else 4)]
+        targets = SHORT_TARGETS if is_short else TARGETS
+        target = targets[number % len(targets)]
         header = bytearray(pack(multicast(1, 2), target, 64 * target.takes_payload, is_short))
         for _ in range(changed):
             header[draw.randrange(len(header))] = draw.randrange(256)
@@ -93,7 +97,7 @@ def test_any_header_is_delivered_or_refused(tmp_path: Path, revision: str, is_sh
         ),
         (pack(multicast(1, 1), TARGETS[0], 4353, False), "the payload is 4353 B, but a slot holds at most 4352 B"),
         (pack(multicast(1, 1), write_to(ROUTER, 0x1AFC0), 64, False), "64 B at 0x1afc0 of tile 9-0 are below 0x1b000"),
-        (b"\x3f" + bytes(47), "the command is 63, but this revision has commands 0 to 3"),
+        (b"\x3f" + bytes(47), "the command is 63, but this revision has commands 0 to 4"),
     ],
     ids=["tile", "address", "size", "firmware", "command"],
 )

@@ -29,6 +29,7 @@ from sipsim.chips.tensix.fabric.packet import (
     unicast,
     write_and_increment,
     write_to,
+    write_to_tiles,
 )
 from sipsim.chips.tensix.fabric.router import handshake_of
 from sipsim.chips.tensix.noc import Core
@@ -42,7 +43,9 @@ TARGETS = (
     write_and_increment(A, 0x12340, B, 0x40, 2**16 - 1),
     write_and_increment(A, 0x12340, B, 0x40, is_flushed=False),
     scatter_to((A, 0x1000), (B, 0x2000), 48),
+    write_to_tiles(A, B, 0x3000),
 )
+SHORT_TARGETS = (*TARGETS[:2], TARGETS[5])
 
 
 def packed(target: Target, nbytes: int) -> bytes:
@@ -61,24 +64,50 @@ def test_a_long_header_says_all(target: Target, nbytes: int) -> None:
     assert (target_of(header), nbytes_of(header), next_hop(header, Direction.W).sender) == (target, nbytes, 5)
 
 
-@pytest.mark.parametrize("target", TARGETS[:2])
+@pytest.mark.parametrize("target", SHORT_TARGETS)
 def test_a_short_header_says_what_it_has_room_for(target: Target) -> None:
-    header = set_sender(pack(multicast(2, 3), target, 64, True), 1)
+    nbytes = 64 * target.takes_payload
+    header = set_sender(pack(multicast(2, 3), target, nbytes, True), 1)
     assert len(header) == SHORT_BYTES
-    assert (target_of(header), nbytes_of(header), next_hop(header, Direction.W).sender) == (target, 64, 1)
+    assert (target_of(header), nbytes_of(header), next_hop(header, Direction.W).sender) == (target, nbytes, 1)
 
 
-FAR = [(mesh_unicast(1, 1), TARGETS[0]), (unicast(16), TARGETS[0])]
+CHIPS, TILES, INCREMENT = 4, 8, 1
+"""Bits of the first byte of the pull request's ``PacketHeader``: ``chip_send_type``, ``noc_send_type``,
+``command_type``."""
+FIELDS = {
+    "unicast write": (unicast(17), TARGETS[0], "<BBHIIBBH", (0, 17, 0, 0x12340, 32 + 48, 3, 4, 0)),
+    "multicast of a write": (multicast(2, 3), TARGETS[0], "<BBHIIBBH", (CHIPS, 0x32, 0, 0x12340, 32 + 48, 3, 4, 0)),
+    "unicast increment": (unicast(1), TARGETS[1], "<BBHIHHBBH", (INCREMENT, 1, 0, 0x20, 7, 32, 3, 4, 0)),
+    "multicast of an increment": (
+        multicast(1, 15), TARGETS[1], "<BBHIHHBBH", (INCREMENT | CHIPS, 0xF1, 0, 0x20, 7, 32, 3, 4, 0),
+    ),
+    "write to tiles": (unicast(2), TARGETS[5], "<BBHIIBBBB", (TILES, 2, 0, 0x3000, 32 + 48, 3, 4, 7, 8)),
+    "multicast of a write to tiles": (
+        multicast(1, 2), TARGETS[5], "<BBHIIBBBB", (TILES | CHIPS, 0x21, 0, 0x3000, 32 + 48, 3, 4, 7, 8),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("route", "target"), [*((unicast(1), target) for target in TARGETS[2:]), *FAR])
+@pytest.mark.parametrize("name", FIELDS)
+def test_short_headers_are_those_of_the_pull_request(name: str) -> None:
+    """Field by field, as its structs have them: 4 bytes, 12 bytes of a command, 16 bytes of padding."""
+    route, target, layout_of_fields, fields = FIELDS[name]
+    header = pack(route, target, 48 * target.takes_payload, True)
+    assert header == struct.pack(layout_of_fields, *fields) + bytes(16)
+
+
+FAR = [(mesh_unicast(1, 1), TARGETS[0]), (multicast(16, 2), TARGETS[0])]
+
+
+@pytest.mark.parametrize(("route", "target"), [*((unicast(1), target) for target in TARGETS[2:5]), *FAR])
 def test_what_a_short_header_has_no_room_for_is_refused(route: Route, target: Target) -> None:
-    with pytest.raises(KernelMisuse, match="the headers of this revision hold distances up to 15 on a line"):
+    with pytest.raises(KernelMisuse, match="the headers of this revision hold a unicast, or a multicast of distances"):
         pack(route, target, 64, True)
 
 
-NO_COMMAND, TOO_LONG = b"\x04" + bytes(47), struct.pack("<BBH", 0, 0, 65) + bytes(44)
-NO_SHORT_COMMAND = b"\x82\x00\x40" + bytes(29)
+NO_COMMAND, TOO_LONG = b"\x05" + bytes(47), struct.pack("<BBH", 0, 0, 65) + bytes(44)
+NO_SHORT_COMMAND, NO_SHORT_SEND = b"\x02\x01" + bytes(30), b"\x09\x01" + bytes(30)
 NOT_THERE = Core(60, 60)
 
 
@@ -87,6 +116,13 @@ def problem_of(core: Core, address: int, nbytes: int) -> str:
     if core == NOT_THERE:
         return f"tile {core} has no memory"
     return "behind the end" if address + nbytes > 2**20 else ""
+
+
+def receivers(first: Core, last: Core) -> list[Core]:
+    """All tiles but one take multicasts."""
+    if NOT_THERE in (first, last) or first > last:
+        raise KernelMisuse(f"no tiles {first} to {last}")
+    return [Core(x, y) for y in range(first.y, last.y + 1) for x in range(first.x, last.x + 1)]
 
 
 @pytest.mark.parametrize("first_bytes", [0, 64, 65])
@@ -106,8 +142,12 @@ def test_what_no_header_can_add(value: int) -> None:
 @pytest.mark.parametrize(
     ("header", "line"),
     [
-        (NO_COMMAND, "the command is 4, but this revision has commands 0 to 3"),
-        (NO_SHORT_COMMAND, "the command is 2, but this revision has commands 0 to 1"),
+        (NO_COMMAND, "the command is 5, but this revision has commands 0 to 4"),
+        (NO_SHORT_COMMAND, "the command is 2 with NoC send type 0, but this revision has commands 0"),
+        (NO_SHORT_SEND, "the command is 1 with NoC send type 1, but this revision has commands 0"),
+        (bytes(32), "the payload is -32 B, but a slot holds at most 64 B"),
+        (packed(write_to_tiles(A, NOT_THERE, 0), 64), "no tiles 3-4 to 60-60"),
+        (packed(write_to_tiles(A, B, 2**20 - 63), 64), "behind the end"),
         (TOO_LONG, "the payload is 65 B, but a slot holds at most 64 B"),
         (packed(TARGETS[0], 0), "the payload is 0 B, but command WRITE needs a payload"),
         (packed(TARGETS[1], 64), "the payload is 64 B, but command INCREMENT takes no payload"),
@@ -123,12 +163,12 @@ def test_what_no_header_can_add(value: int) -> None:
 )
 def test_what_is_no_header_is_refused(header: bytes, line: str) -> None:
     with pytest.raises(KernelMisuse, match=f"header is {header.hex()} was written into a slot: {line}"):
-        check_header(header, 64, problem_of)
+        check_header(header, 64, problem_of, receivers)
 
 
 def test_a_header_of_the_longest_payload_is_one() -> None:
     for target in TARGETS:
-        check_header(packed(target, 64 * target.takes_payload), 64, problem_of)
+        check_header(packed(target, 64 * target.takes_payload), 64, problem_of, receivers)
 
 
 @pytest.mark.parametrize("size", [LONG_BYTES, SHORT_BYTES])
@@ -136,12 +176,12 @@ def test_any_bytes_are_a_header_or_refused(size: int) -> None:
     """One or some bytes of a good header are others: most are refused, and some are not."""
     draw, refused, tries = random.Random(size), 0, 3000
     for _ in range(tries):
-        target = draw.choice(TARGETS if size == LONG_BYTES else TARGETS[:2])
+        target = draw.choice(TARGETS if size == LONG_BYTES else SHORT_TARGETS)
         header = bytearray(pack(unicast(3), target, 60 * target.takes_payload, size == SHORT_BYTES))
         for _ in range(draw.choice((1, 4, size))):
             header[draw.randrange(size)] = draw.randrange(256)
         try:
-            check_header(bytes(header), 64, problem_of)
+            check_header(bytes(header), 64, problem_of, receivers)
         except KernelMisuse:
             refused += 1
         else:

@@ -65,6 +65,9 @@ class Notes:
         self.arrivals.setdefault(number, []).append(arrived)
         self.told.append(("write", number, self.engine.now_ps + delay_ps))
 
+    def receivers(self, first: Core, last: Core) -> list[Core]:
+        return [first, last]
+
     def passed_on(self) -> set[int]:
         return {each[1] for each in self.told if each[0] == "write"}
 

@@ -138,7 +138,7 @@ class Mux:
     def _written(self, channel: SenderChannel, connection: WorkerConnection, address: int, _writer: str) -> None:
         connection.header_written(address)
         header = self._memory.read(address, self._onward.header_bytes)
-        check_header(header, self._most_bytes(channel), self._tiles.problem_of)
+        check_header(header, self._most_bytes(channel), self._tiles.problem_of, self._tiles.receivers)
         channel.written += 1
 
     def _most_bytes(self, channel: SenderChannel) -> int:

@@ -6,8 +6,8 @@ bit of another direction forwards the packet in that direction; both bits togeth
 forward is ``E`` and backward ``W``. Headers up to 2025 (``short``) have no nibbles, but a distance and a number of
 chips, which suffice on a line.
 
-Sources: pull request 14923 of tt-metal (commands, start and range), ``fabric_edm_packet_header.hpp`` (low-latency
-route, 2D hop commands, fused write and increment, scatter write).
+Sources: ``fabric_edm_packet_header.hpp`` of tt-metal, in pull request 14923 (``short``, bit for bit) and later
+(low-latency route, 2D hop commands, fused write and increment, scatter write; the commands, not their places).
 """
 
 import struct
@@ -32,10 +32,9 @@ class Direction(IntFlag):
 OPPOSITE = {Direction.E: Direction.W, Direction.W: Direction.E, Direction.N: Direction.S, Direction.S: Direction.N}
 MOST_HOPS = 32
 MOST_SHORT = 15
+"""The most hops to the first chip of a multicast, and chips of a multicast, in an early header."""
 MOST_VALUE = 2**16 - 1
 ATOMIC_BYTES = 4
-SHORT_COMMANDS = 2
-"""The commands of early headers: writes and increments."""
 
 
 class NocCommand(IntEnum):
@@ -45,12 +44,14 @@ class NocCommand(IntEnum):
     INCREMENT = 1
     WRITE_AND_INCREMENT = 2
     SCATTER = 3
+    MULTICAST = 4
 
 
 class Target(NamedTuple):
     """Command of a packet with its addresses. ``increment_core``, ``increment_address``: the word to which ``value`` is
     added. ``is_flushed``: the router adds only after this write and all earlier writes of the same receiver channel are
-    acknowledged. ``first_bytes``: bytes of a scattered payload for the first address.
+    acknowledged. ``first_bytes``: bytes of a scattered payload for the first address. A multicast to tiles goes to the
+    Tensix tiles of the rectangle from ``core`` to ``increment_core``.
     """
 
     command: NocCommand
@@ -107,6 +108,13 @@ def scatter_to(
     return Target(NocCommand.SCATTER, Core(*core), address, Core(*core_2), address_2, 0, False, first_bytes)
 
 
+def write_to_tiles(first: Core | tuple[int, int], last: Core | tuple[int, int], address: int) -> Target:
+    """Return the target that writes the payload to the same address of all Tensix tiles of a rectangle, by a multicast
+    of the NoC. ``first``, ``last``: the upper left tile, the lower right one.
+    """
+    return Target(NocCommand.MULTICAST, Core(*first), address, Core(*last))
+
+
 class Route(NamedTuple):
     """Route of a packet: one nibble per hop, the first hop first. ``way``: direction of the first link. ``short``: the
     route in an early header (distance to the first target, number of targets); None if no such header can state it.
@@ -137,7 +145,7 @@ def multicast(start: int, number: int, way: Direction = Direction.E) -> Route:
         raise KernelMisuse(f"a packet cannot reach {number} chips from hop {start} on; use hops 1 to {MOST_HOPS}")
     back = OPPOSITE[way]
     nibbles = [way | (back if hop >= start else 0) for hop in range(1, last)] + [back]
-    is_short = max(start, number) <= MOST_SHORT
+    is_short = number == 1 or max(start, number) <= MOST_SHORT
     return Route(tuple(int(each) for each in nibbles), way, (start, number) if is_short else None)
 
 
@@ -179,21 +187,36 @@ class Hop(NamedTuple):
 
     @property
     def sender(self) -> int:
-        """The sender channel of the router that sent the packet."""
-        return self.header[_SENDER_AT]
+        """The sender channel of the router that sent the packet, if the header says so."""
+        return self.header[_SENDER_AT] if len(self.header) == LONG_BYTES else self.header[0] >> _SOURCE_BIT
 
 
 _LONG = struct.Struct("<BBHB3x16sBBHIBBHI8x")
-_SHORT = struct.Struct("<BBHBBBBIBBHI12x")
-LONG_BYTES, SHORT_BYTES = _LONG.size, _SHORT.size
+_SHORT_WRITE = struct.Struct("<BBxxIIBBBB16x")
+"""Bits of commands, route, address, size with the header, first tile, size of the rectangle."""
+_SHORT_INCREMENT = struct.Struct("<BBxxIHHBBxx16x")
+"""Bits of commands, route, address, value, wrap, tile."""
+LONG_BYTES, SHORT_BYTES = _LONG.size, _SHORT_WRITE.size
 _FLUSH = 0x80
 _SENDER_AT = 4
 _ROUTE_AT = 8
-_HOPS_AT = 5
+_HOPS_AT = 1
+_COMMAND_BITS, _CHIP_MULTICAST, _NOC_MULTICAST, _SOURCE_BIT = 3, 4, 8, 4
+"""Bits of an early header's first byte: ``command_type`` (2 bits), ``chip_send_type``, ``noc_send_type``, and 4 bits
+that pull request 14923 reserves, and in which later headers have the sender channel (``src_ch_id``).
+"""
+_SHORT_KINDS = {NocCommand.WRITE: 0, NocCommand.INCREMENT: 1, NocCommand.MULTICAST: _NOC_MULTICAST}
+_SHORT_COMMANDS = {bits: command for command, bits in _SHORT_KINDS.items()}
+_WRAP = 32
+"""Bits of a word, after which an increment wraps."""
+
+
+_UPPER_LEFT = "give the upper left tile and then the lower right one"
 
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
-    """Return the header of a packet, as a worker writes it. ``is_short``: whether to make a header of early 2025.
+    """Return the header of a packet, as a worker writes it. ``is_short``: whether to make a header of pull request
+    14923, which has no room for ``is_flushed``.
 
     Raises:
         KernelMisuse: for a value that does not fit in such a header.
@@ -205,11 +228,20 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     if not 0 <= target.value <= MOST_VALUE:
         raise KernelMisuse(f"a packet cannot add {target.value} to a word; give 0 to {MOST_VALUE}")
     if is_short:
-        if route.short is None or target.command not in (NocCommand.WRITE, NocCommand.INCREMENT):
-            raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")
+        if route.short is None or target.command not in _SHORT_KINDS:
+            what = "a unicast, or a multicast of distances up to 15, on a line, and writes or increments"
+            raise KernelMisuse(f"the headers of this revision hold {what}")
         start, number = route.short
-        increment = (far.x, far.y, target.value, target.increment_address)
-        return _SHORT.pack(kind, 0, payload_bytes, 0, number << 4 | start, near.x, near.y, target.address, *increment)
+        is_chips = number > 1
+        first = _SHORT_KINDS[target.command] | is_chips * _CHIP_MULTICAST, number << 4 | start if is_chips else start
+        if target.command is NocCommand.INCREMENT:
+            return _SHORT_INCREMENT.pack(*first, target.increment_address, target.value, _WRAP, *far)
+        if target.command is NocCommand.WRITE:
+            return _SHORT_WRITE.pack(*first, target.address, SHORT_BYTES + payload_bytes, *near, 0, 0)
+        size = far.x - near.x + 1, far.y - near.y + 1
+        if not all(0 < each < 2**8 for each in size):
+            raise KernelMisuse(f"a multicast to tiles {near} to {far}: {_UPPER_LEFT}")
+        return _SHORT_WRITE.pack(*first, target.address, SHORT_BYTES + payload_bytes, *near, *size)
     nibbles = sum(nibble << 4 * hop for hop, nibble in enumerate(route.nibbles))
     places = (near.x, near.y, target.first_bytes, target.address, far.x, far.y, target.value, target.increment_address)
     return _LONG.pack(kind, 0, payload_bytes, 0, nibbles.to_bytes(16, "little"), *places)
@@ -221,19 +253,38 @@ def target_of(header: bytes) -> Target:
     Raises:
         KernelMisuse: for an unknown command.
     """
-    first = 0
-    if len(header) == LONG_BYTES:
-        kind, _, _, _, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
-    else:
-        kind, _, _, _, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
-    places = (Core(x, y), address, Core(far_x, far_y), far, value)
-    commands = len(NocCommand) if len(header) == LONG_BYTES else SHORT_COMMANDS
-    if kind & ~_FLUSH >= commands:
-        raise KernelMisuse(f"the command is {kind & ~_FLUSH}, but this revision has commands 0 to {commands - 1}")
-    return Target(NocCommand(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first)
+    if len(header) == SHORT_BYTES:
+        return _short_target(header)
+    kind, _, _, _, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
+    near_and_far = (Core(x, y), address, Core(far_x, far_y), far, value)
+    if kind & ~_FLUSH >= len(NocCommand):
+        last = len(NocCommand) - 1
+        raise KernelMisuse(f"the command is {kind & ~_FLUSH}, but this revision has commands 0 to {last}")
+    return Target(NocCommand(kind & ~_FLUSH), *near_and_far, bool(kind & _FLUSH), first)
 
 
-def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str]) -> None:
+def _short_target(header: bytes) -> Target:
+    command = _SHORT_COMMANDS.get(header[0] & (_COMMAND_BITS | _NOC_MULTICAST))
+    if command is None:
+        kind, send = header[0] & _COMMAND_BITS, header[0] // _NOC_MULTICAST % 2
+        what = "this revision has commands 0 (write) and 1 (increment), and multicasts of writes alone"
+        raise KernelMisuse(f"the command is {kind} with NoC send type {send}, but {what}")
+    if command is NocCommand.INCREMENT:
+        _, _, address, value, _, x, y = _SHORT_INCREMENT.unpack(header)
+        return increment_of((x, y), address, value)
+    _, _, address, _, x, y, width, height = _SHORT_WRITE.unpack(header)
+    if command is NocCommand.MULTICAST:
+        return write_to_tiles((x, y), (x + width - 1, y + height - 1), address)
+    return write_to((x, y), address)
+
+
+Receivers = Callable[[Core, Core], Sequence[Core]]
+"""A function that returns the tiles that take a multicast to a rectangle, or raises ``KernelMisuse``."""
+
+
+def check_header(
+    header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str], receivers: Receivers
+) -> None:
     """Check the header that a worker has written in front of a payload of at most ``most_bytes``.
     ``problem_of(core, address, nbytes)`` returns why a tile of these chips lacks this memory, or an empty text.
 
@@ -243,7 +294,7 @@ def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int
     try:
         target, nbytes = target_of(header), nbytes_of(header)
         _check_payload(target, nbytes, most_bytes)
-        for core, address, part in places(target, nbytes):
+        for core, address, part in places(target, nbytes, receivers):
             problem = problem_of(core, address, part)
             if problem:
                 raise KernelMisuse(problem)
@@ -252,7 +303,7 @@ def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int
 
 
 def _check_payload(target: Target, nbytes: int, most_bytes: int) -> None:
-    if nbytes > most_bytes:
+    if not 0 <= nbytes <= most_bytes:
         raise KernelMisuse(f"the payload is {nbytes} B, but a slot holds at most {most_bytes} B")
     if bool(nbytes) is not target.takes_payload:
         raise KernelMisuse(f"the payload is {nbytes} B, but command {target.command.name} {target.wanted_payload}")
@@ -265,8 +316,14 @@ def _check_parts(first_bytes: int, nbytes: int) -> None:
         raise KernelMisuse(f"the first address gets {first_bytes} of {nbytes} B; give both addresses 1 B or more")
 
 
-def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
-    """Return the ranges of memory that a packet writes or increments, each as (tile, address, size in bytes)."""
+def places(target: Target, nbytes: int, receivers: Receivers) -> list[tuple[Core, int, int]]:
+    """Return the ranges of memory that a packet writes or increments, each as (tile, address, size in bytes).
+
+    Raises:
+        KernelMisuse: for a multicast to a wrong rectangle.
+    """
+    if target.command is NocCommand.MULTICAST:
+        return [(core, target.address, nbytes) for core in receivers(target.core, target.increment_core)]
     near, far = (target.core, target.address), (target.increment_core, target.increment_address)
     return {
         NocCommand.WRITE: [(*near, nbytes)],
@@ -278,6 +335,8 @@ def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
 
 def set_sender(header: bytes, sender: int) -> bytes:
     """Return the header with the number of the sender channel set to ``sender``."""
+    if len(header) == SHORT_BYTES:
+        return bytes((header[0] % 2**_SOURCE_BIT | sender << _SOURCE_BIT,)) + header[1:]
     return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
@@ -295,16 +354,20 @@ def next_hop(header: bytes, link: Direction) -> Hop:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
         nibble, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")
         return Hop(*_STEPS[nibble, link], header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
-    number, start = divmod(header[_HOPS_AT], 16)
+    is_chips = bool(header[0] & _CHIP_MULTICAST)
+    number, start = divmod(header[_HOPS_AT], 16) if is_chips else (1, header[_HOPS_AT])
     if not number or not start:
         return Hop(False, (), header)
     is_local = start == 1
     goes_on = not is_local or number > 1
-    hops = (number - 1) << 4 | 1 if is_local else number << 4 | (start - 1)
+    hops = header[_HOPS_AT] - (16 if is_local and is_chips else 1)
     rest = header[:_HOPS_AT] + bytes((hops,)) + header[_HOPS_AT + 1 :]
     return Hop(is_local, (OPPOSITE[link],) if goes_on else (), rest)
 
 
-def nbytes_of(header: Sequence[int] | bytes) -> int:
-    """Return the size of a packet's payload in bytes."""
-    return header[2] | header[3] << 8
+def nbytes_of(header: bytes) -> int:
+    """Return the size of a packet's payload in bytes; less than 0 if an early header states less than its own size."""
+    if len(header) == LONG_BYTES:
+        return header[2] | header[3] << 8
+    is_increment = header[0] & _COMMAND_BITS == _SHORT_KINDS[NocCommand.INCREMENT]
+    return 0 if is_increment else int.from_bytes(header[8:12], "little") - SHORT_BYTES

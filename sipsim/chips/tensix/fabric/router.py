@@ -209,10 +209,12 @@ class Router:
             layout.termination: self._signal_written,
             layout.notice: self._notice_arrived,
         }
+        is_first = self._protocol.is_first
         for receiver in self.receivers:
-            notes |= dict.fromkeys(receiver.ring.addresses(), partial(self._packet_arrived, receiver))
+            ring, arrived = receiver.ring, partial(self._packet_arrived, receiver)
+            notes |= {_sync_of(each, ring) if is_first else each: arrived for each in ring.addresses()}
         notes |= {each: partial(self._written_by_worker, each) for each in self.senders[0].ring.addresses()}
-        if self._protocol.is_first:
+        if is_first:
             for sender in self.senders:
                 words_at = [_sync_of(each, sender.ring) for each in sender.ring.addresses()]
                 notes |= {each: partial(self._sync_arrived, sender, each) for each in words_at}
@@ -262,7 +264,12 @@ class Router:
             self._drop_unsent(channel)
         self.wake()
 
-    def _packet_arrived(self, channel: ReceiverChannel, _writer: str) -> None:
+    def _packet_arrived(self, channel: ReceiverChannel, writer: str) -> None:
+        """Count a packet that is whole in a receiver's slot. In the first revision its sync word says so, which the
+        router itself clears later.
+        """
+        if self._protocol.is_first and writer is not FAR_END:
+            return
         channel.arrived += 1
         channel.origins.append(Origin(*(self._memory.last_origin or NOWHERE)))
         if self.is_stopped:
@@ -324,7 +331,8 @@ class Router:
     def _written_by_worker(self, address: int, _writer: str) -> None:
         self.connection.header_written(address)
         shape = self.layout.shape
-        check_header(self._memory.read(address, shape.header_bytes), shape.payload_bytes, self._tiles.problem_of)
+        header, tiles = self._memory.read(address, shape.header_bytes), self._tiles
+        check_header(header, shape.payload_bytes, tiles.problem_of, tiles.receivers)
         channel, worker = self.senders[0], self.connection.worker
         assert worker is not None
         self.packet_written(channel, Origin(self.rank, *worker, channel.written))
@@ -402,10 +410,12 @@ class Router:
         ranks to which a header leads that has arrived over the link ``way``, or was not sent over this link.
         """
         return [
-            LostPacket(origin, ranks_of(header, self.way, has_arrived), tuple(places(target_of(header), nbytes)), at)
+            LostPacket(origin, ranks_of(header, self.way, has_arrived), tuple(self._places(header)), at)
             for origin, header, has_arrived, at in self.lost
-            for nbytes in (nbytes_of(header),)
         ]
+
+    def _places(self, header: bytes) -> list[tuple[Core, int, int]]:
+        return places(target_of(header), nbytes_of(header), self._tiles.receivers)
 
     def _drop_unsent(self, channel: SenderChannel) -> None:
         for number in range(channel.sent, channel.written):
@@ -458,7 +468,7 @@ class Router:
             channel.credits = 0
         if self.is_open and channel.may_send and self._transmitter.all_started_ps(time_ps) <= time_ps:
             time_ps += costs.send
-            self._send_packet(channel, time_ps)
+            time_ps = self._send_packet(channel, time_ps)
             channel.sent += 1
             channel.far.used += 1
             time_ps += costs.sent
@@ -469,12 +479,12 @@ class Router:
         costs = self._costs
         if self._is_acked and channel.acked < channel.arrived:
             time_ps += costs.ack
-            sender = self.peek_header(channel, channel.acked).sender
+            self._send_ack(channel, time_ps)
             channel.acked += 1
-            self.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
         if self._may_handle(channel):
             hop = self.peek_header(channel, channel.handled)
-            handled = PacketInFlight(channel, hop.sender, channel.origins.popleft())
+            sender = self._sender_of(channel, channel.handled)
+            handled = PacketInFlight(channel, sender, channel.origins.popleft())
             end_ps = self._forward_or_write(channel, hop, handled, time_ps + costs.forward)
             channel.open.append(handled)
             channel.handled += 1
@@ -497,6 +507,7 @@ class Router:
                     what = f"{handled.writes} NoC writes of its packet have not arrived"
                     raise InvariantViolation(f"a slot of {channel.name} is reported free, but {what}")
                 completed[handled.sender] += 1
+                self._clear_sync(channel, channel.completed)
                 channel.completed += 1
                 completes_ps = channel.completes_ps
             self.send_credits(channel.vc, completed, NONE, time_ps)
@@ -505,42 +516,93 @@ class Router:
 
     # --- actions of visits --------------------------------------------------------------------------------------------
 
-    def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
-        """Send the channel's oldest unsent packet into the next slot of the receiver at the far end."""
+    def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> Ps:
+        """Send the channel's oldest unsent packet into the next slot of the receiver at the far end. In the first
+        revision, the slot's sync word follows: in the same command, or, if bytes of the slot are not sent, in another.
+
+        Returns:
+            The time of the last command.
+        """
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
         if self._tiles.log.replay is not None:
             self._tiles.log.replay.loaded(self.core, address, header + payload)
-        data = set_sender(header, channel.number) + payload
-        if self._protocol.is_first:
-            data += SYNC.pack(len(data), 0, channel.number, 0)
-        to = channel.far.ring.address(channel.far.used)
+        to, origin, copy_bytes = (
+            channel.far.ring.address(channel.far.used),
+            channel.origins.popleft(),
+            self._protocol.params.copy_bytes,
+        )
+        if not self._protocol.is_first:
+            self._last_ps = max(self._last_ps, at_ps)
+            self._transmitter.send_at(at_ps, to, set_sender(header, channel.number) + payload, copy_bytes, origin)
+            return at_ps
+        data = header + payload
+        sync = SYNC.pack(len(data), 0, channel.number, 0)
+        self._tiles.store(self.core, _sync_of(address, channel.ring), sync, self.name)
+        if _sync_of(to, channel.far.ring) == to + len(data):
+            data += sync
+        else:
+            self._transmitter.send_at(at_ps, to, data, copy_bytes, origin)
+            at_ps += self._costs.send
+            to, data = _sync_of(to, channel.far.ring), sync
         self._last_ps = max(self._last_ps, at_ps)
-        self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes, channel.origins.popleft())
+        self._transmitter.send_at(at_ps, to, data, copy_bytes, origin)
+        return at_ps
 
     def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
         """Report to the far end's senders the slots completed and acknowledged, by sender channel."""
         if self._protocol.is_first:
-            for is_ack, counts in enumerate((completed, acked)):
-                for number, count in enumerate(counts):
-                    for _ in range(count):
-                        self._send_sync(number, bool(is_ack), at_ps)
+            for number, count in enumerate(completed):
+                for _ in range(count):
+                    self._send_sync(number, 0, at_ps)
             return
         data = CREDITS.pack(vc, 0, *completed, *acked)
         self._words_sent += 1
         self._last_ps = max(self._last_ps, at_ps)
         self._transmitter.send_between(at_ps, self.layout.credits, data)
 
-    def _send_sync(self, number: int, is_ack: bool, at_ps: Ps) -> None:
-        """Send the sync word of a slot back to the slot of sender channel ``number``, behind all earlier commands."""
+    def _send_ack(self, channel: ReceiverChannel, at_ps: Ps) -> None:
+        """Acknowledge the receiver's oldest packet that is not acknowledged."""
+        sender = self._sender_of(channel, channel.acked)
+        if self._protocol.is_first:
+            self._send_sync(sender, self._sync(channel, channel.acked)[0], at_ps)
+        else:
+            self.send_credits(channel.vc, NONE, _at(sender, 1), at_ps)
+
+    def _sender_of(self, channel: ReceiverChannel, number: int) -> int:
+        """Return the sender channel of the far end that has sent packet ``number`` of a receiver."""
+        if not self._protocol.is_first:
+            sender = self.peek_header(channel, number).sender
+        else:
+            sender = self._sync(channel, number)[2]
+        if sender >= len(self.layout.shape.senders):
+            what = f"a packet at {channel.name} names sender channel {sender}, and was sent by no router"
+            raise KernelMisuse(f"{what}; {NOT_YOURS}")
+        return sender
+
+    def _sync(self, channel: ReceiverChannel, number: int) -> tuple[int, ...]:
+        at = _sync_of(channel.ring.address(number), channel.ring)
+        return SYNC.unpack(self._memory.read(at, SYNC.size))
+
+    def _clear_sync(self, channel: ReceiverChannel, number: int) -> None:
+        """Clear ``bytes_sent`` and ``receiver_ack`` of a receiver's slot, which is free now."""
+        if self._protocol.is_first:
+            sender, at = self._sync(channel, number)[2], _sync_of(channel.ring.address(number), channel.ring)
+            self._tiles.store(self.core, at, SYNC.pack(0, 0, sender, 0), self.name)
+
+    def _send_sync(self, number: int, bytes_sent: int, at_ps: Ps) -> None:
+        """Send the sync word of a slot back to the slot of sender channel ``number``, behind all earlier commands: as
+        first-level acknowledgement of ``bytes_sent``, or as second-level one with 0. The words leave from two places.
+        """
+        is_ack = bool(bytes_sent)
         told = self._told[is_ack]
         ring = self.layout.sender(number)
         address = _sync_of(ring.address(told[number]), ring)
         told[number] += 1
         self._words_sent += 1
         self._last_ps = max(self._last_ps, at_ps)
-        data = SYNC.pack(is_ack, is_ack, number, 0)
+        data = SYNC.pack(bytes_sent, is_ack, number, 0)
         self._transmitter.send_at(at_ps, address, data, self._protocol.params.copy_bytes)
 
     def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
@@ -550,8 +612,6 @@ class Router:
         if peeked is None or peeked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
             hop = next_hop(header, self.way)
-            if hop.sender >= len(self.layout.shape.senders):
-                raise KernelMisuse(f"a packet at {channel.name} was sent by no router: {header.hex()}; {NOT_YOURS}")
             if not hop.ways and not hop.is_local:
                 raise KernelMisuse(f"a packet at {channel.name} has no onward route: {header.hex()}")
             for way in hop.ways:
@@ -581,7 +641,7 @@ class Router:
             to = slots.ring.address(slots.used)
             slots.used += 1
             written = partial(other.packet_written, into, handled.origin)
-            self._write(other.core, to, hop.header + payload, at_ps + commands * further_ps, handled, written)
+            self._write([other.core], to, hop.header + payload, at_ps + commands * further_ps, handled, written)
             commands += 1
         if not hop.is_local:
             return at_ps + (commands - 1) * further_ps
@@ -590,7 +650,8 @@ class Router:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, handled: PacketInFlight) -> Ps | None:
         """Execute the packet's command on this chip. Return the same as :meth:`_forward_or_write`."""
         further_ps = self._costs.further
-        for core, address, nbytes in places(target, len(payload)):
+        tiles = places(target, len(payload), self._tiles.receivers)
+        for core, address, nbytes in tiles:
             if self._tiles.memory(core).is_reserved(address, nbytes):
                 what = f"a packet for {nbytes} B at 0x{address:x} of core {core} arrived at {self.name}"
                 raise KernelMisuse(f"{what}, but these bytes belong to a router of the fabric; {NOT_YOURS}")
@@ -599,29 +660,26 @@ class Router:
                 return self._increment_flushed(target, at_ps, handled)
             self._increment(target, at_ps)
             return at_ps
-        if target.command is NocCommand.WRITE:
-            if self._protocol.is_first:
-                self._write(
-                    target.core, target.address, payload, at_ps, handled, partial(self._flushed, handled, at_ps)
-                )
-                return None
-            self._write(target.core, target.address, payload, at_ps, handled)
-            return at_ps
+        if target.command in (NocCommand.WRITE, NocCommand.MULTICAST):
+            cores = [core for core, _, _ in tiles]
+            written = partial(self._flushed, handled, at_ps) if self._protocol.is_first else None
+            self._write(cores, target.address, payload, at_ps, handled, written)
+            return None if written else at_ps
         if target.command is NocCommand.SCATTER:
             first, rest = payload[: target.first_bytes], payload[target.first_bytes :]
-            self._write(target.core, target.address, first, at_ps, handled)
-            self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
+            self._write([target.core], target.address, first, at_ps, handled)
+            self._write([target.increment_core], target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
         increment_ps = at_ps + further_ps
         if target.is_flushed:
             return self._finish_flushed(target, payload, at_ps, increment_ps, handled)
         if target.core == target.increment_core:
             # One path of the NoC keeps the order.
-            self._write(target.core, target.address, payload, at_ps, handled)
+            self._write([target.core], target.address, payload, at_ps, handled)
             self._increment(target, increment_ps)
         else:
             written = partial(self._raise, target, increment_ps)
-            self._write(target.core, target.address, payload, at_ps, handled, written)
+            self._write([target.core], target.address, payload, at_ps, handled, written)
         return increment_ps
 
     def _finish_flushed(
@@ -630,11 +688,11 @@ class Router:
         """Write the payload; the increment leaves after this write and the open writes of earlier packets."""
         has_open = any(each.writes for each in handled.receiver.open)
         if has_open or target.core != target.increment_core:
-            self._write(target.core, target.address, payload, at_ps, handled)
+            self._write([target.core], target.address, payload, at_ps, handled)
             return self._increment_flushed(target, increment_ps, handled)
         # One path of the NoC keeps the order of both, so the flush only delays the router.
         written = partial(self._flushed, handled, increment_ps)
-        self._write(target.core, target.address, payload, at_ps, handled, written)
+        self._write([target.core], target.address, payload, at_ps, handled, written)
         self._increment(target, increment_ps)
         return None
 
@@ -671,25 +729,33 @@ class Router:
 
     def _write(
         self,
-        core: Core,
+        cores: Sequence[Core],
         address: int,
         data: bytes,
         at_ps: Ps,
         handled: PacketInFlight,
         written: Callable[[], None] | None = None,
     ) -> None:
-        handled.writes += 1
+        """Write bytes of a packet to the same address of one or more tiles. ``written``: called when all have them."""
+        handled.writes += len(cores)
+        missing = len(cores)
 
         def arrived(acknowledged_ps: Ps) -> None:
+            nonlocal missing
+            missing -= 1
             handled.writes -= 1
             handled.left_ps = max(handled.left_ps, acknowledged_ps)
-            if written is not None:
+            if written is not None and not missing:
                 written()
             if handled.receiver.vc in self._flushes:
                 self._retry_flush(handled.receiver.vc)
             self.wake()
 
-        self._tiles.deliver(self.core, core, address, data, self.name, at_ps - self._engine.now_ps, arrived)
+        delay_ps = at_ps - self._engine.now_ps
+        if len(cores) == 1:
+            self._tiles.deliver(self.core, cores[0], address, data, self.name, delay_ps, arrived)
+        else:
+            self._tiles.deliver_multicast(self.core, tuple(cores), address, data, self.name, delay_ps, arrived)
 
     def _increment(self, target: Target, at_ps: Ps) -> None:
         delay_ps, word = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
