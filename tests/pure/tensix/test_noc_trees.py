@@ -1,6 +1,7 @@
 """Trees of NoC multicasts: whom they reach, by hand and beside unicasts, and that a link carries a packet once."""
 
 import pytest
+
 from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
 from sipsim.chips.tensix.chip import TensixKind

@@ -6,6 +6,7 @@ of its own, at the same place in the L1s of the Ethernet cores at both ends of t
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.ccl.data_mover_workers import (
@@ -24,7 +25,7 @@ from sipsim.chips.tensix.ccl.data_mover_workers import (
     scatter_writer,
 )
 from sipsim.chips.tensix.ccl.packets import Packet, packetize
-from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlice, TensorSlicer
+from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Segments, Tensor, segments_of
 from sipsim.chips.tensix.ccl.workers import SIDES, Place
 from sipsim.chips.tensix.dataflow import NocAddress
@@ -41,7 +42,9 @@ from sipsim.core.errors import KernelMisuse
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 UnitKey = tuple[Direction, int]
-"""Direction in which a unit's packets travel, and number of the unit among those of all links."""
+"""Direction in which a unit's packets travel, and number of the unit among those of the direction."""
+Cut = Callable[[int], list[Packet]]
+"""A function that returns the packets of a chip's slice by the chip's position."""
 IN_DATA_MOVERS = 2
 """Packets of a channel in the L1s of Ethernet cores: one in the buffer of each end."""
 
@@ -53,98 +56,92 @@ class Traffic(NamedTuple):
     sent: int
 
 
+class GatherShare(NamedTuple):
+    """Packets of a unit in an all-gather: of the chip's input, taken from the neighbour, and of these the leading ones
+    that go onward. At the end of a line nothing is sent.
+    """
+
+    own: list[Packet]
+    taken: list[Packet]
+    onward: list[Packet]
+
+
 class DataMoverLine:
     """Line or ring of chips whose neighbours are connected by data movers, as seen by one chip.
 
     ``num_links``: parallel links between neighbours. ``number``: the lowest number of their links in the system.
+    ``is_both``: whether packets of a ring take both directions.
     """
 
     def __init__(self, chip: Any, line: Line, num_links: int, is_both: bool) -> None:
         self._chip = chip
         self._ccl: CclParams = chip.plan.params.ccl
-        places = Places(line.topology, line.chips)
-        rank = chip.session.rank
+        places, rank = Places(line.topology, line.chips), chip.session.rank
         self.chips = places.chips
         self.size = places.size
         self.topology = places.topology
         self.num_links = num_links
         self.number = places.first_link(chip.plan, num_links)
-        self.place = Place(places.position(rank), self.size, places.is_ring, is_both or not places.is_ring)
+        self._place = Place(places.position(rank), self.size, places.is_ring, is_both or not places.is_ring)
         ethernet = chip.plan.floor_plan.ethernet
         self._cores = {
             (way, link): ethernet[places.channel(chip.plan, rank, way, link)]
             for way in places.neighbours(rank)
             for link in range(num_links)
         }
+        sides = SIDES if self._place.is_both else SIDES[:1]
         self._units_per_link: int = self._ccl.data_mover_workers
-        self.sides = SIDES if self.place.is_both else SIDES[:1]
-
-    @property
-    def units(self) -> int:
-        """The number of units of one direction."""
-        return self.num_links * self._units_per_link
+        self._units = [(side, unit) for unit in range(num_links * self._units_per_link) for side in sides]
 
     def all_gather(self, tensor: Tensor, output: Tensor, dim: int, operation: Operation) -> Program:
         """Return the program of an all-gather. On a ring, each direction carries half of each tensor all the way round;
-        on a line each direction carries all of it, up to the end.
+        on a line, both directions carry all of it, up to the ends.
 
         Raises:
-            KernelMisuse: if a page does not fit a packet, or there are too many links for the workers.
+            KernelMisuse: if a page does not fit a packet, or the units need more workers than there are.
         """
-        place, (own, whole) = self.place, segments_of((tensor, output), dim, 1)
-        shares = len(self.sides) if place.is_ring else 1
-        packet_bytes = self._packet_bytes(own, len(own.all()), shares)
+        own, whole = segments_of((tensor, output), dim, 1)
+        n_shares = len(self._units) // (1 if self._place.is_ring else 2)
+        packet_bytes = self._packet_bytes(own, len(own.all()), n_shares)
 
         @cache
         def cut(source: int) -> list[Packet]:
             return packetize(((own, own.all()), (whole, whole.slice(dim, source, self.size))), packet_bytes)
 
-        def share(key: UnitKey, source: int) -> list[Packet]:
-            side, unit = key
-            packets = cut(source)
-            if shares > 1:
-                middle = -(-len(packets) // 2)
-                packets = packets[:middle] if side is SIDES[0] else packets[middle:]
-            return packets[unit :: self.units]
-
-        arriving, has_next = {}, {}
-        for side in self.sides:
-            hops = self.size - 1 if place.is_ring else place.reach(OPPOSITE[side])
-            arriving[side] = [place.at(OPPOSITE[side], each) for each in range(1, hops + 1)]
-            has_next[side] = place.is_ring or place.reach(side) > 0
-        keys = [(side, unit) for side in self.sides for unit in range(self.units)]
+        shares = {
+            (side, unit): self._gather_share(side, number if self._place.is_ring else unit, n_shares, cut)
+            for number, (side, unit) in enumerate(self._units)
+        }
         builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
-        copier = next(side for side in self.sides if has_next[side])
-        plans: dict[UnitKey, tuple[list[Packet], list[Packet], list[Packet]]] = {}
-        for key in keys:
-            side = key[0]
-            mine = share(key, place.position)
-            taken = [packet for source in arriving[side] for packet in share(key, source)]
-            last = arriving[side][-1:] if place.is_ring else []
-            onward = taken[: len(taken) - sum(len(share(key, source)) for source in last)] if has_next[side] else []
-            plans[key] = mine if has_next[side] else [], taken, onward
-        traffic = {key: Traffic(len(taken), len(mine) + len(onward)) for key, (mine, taken, onward) in plans.items()}
+        traffic = {key: Traffic(len(each.taken), len(each.own) + len(each.onward)) for key, each in shares.items()}
         ends = self._data_movers(builder, traffic, cores_per_unit=2)
-        for key, (mine, taken, onward) in plans.items():
+        copying = next(side for (side, _), each in shares.items() if each.own)
+        for key, share in shares.items():
             sender, receiver = self._unit_cores(key, 2)
+            arrived = builder.semaphore(sender)
             if traffic[key].sent:
-                arrived = builder.semaphore(sender)
-                copies = place.is_ring or key[0] is copier
-                packets = [*mine, *onward]
-                buffer = builder.buffer(sender, 1)
-                unit = SenderUnit(sender, packets, len(mine), copies, arrived, ends[key, True], buffer, self._ccl)
+                copies = self._place.is_ring or key[0] is copying
+                packets, buffer = [*share.own, *share.onward], builder.buffer(sender, 1)
+                unit = SenderUnit(packets, len(share.own), copies, arrived, ends[key, True], buffer, self._ccl)
                 builder.add(gather_reader, sender, READER, unit)
                 builder.add(gather_sender, sender, WRITER, unit)
-            else:
-                arrived = 0
-            if taken:
-                buffer = builder.buffer(receiver, 1)
-                signal = NocAddress(sender, arrived)
-                end = ends[key, False]
-                of_receiver = ReceiverUnit(receiver, taken, len(onward), signal, end, buffer, self._ccl)
+            if share.taken:
+                buffer, signal = builder.buffer(receiver, 1), NocAddress(sender, arrived)
+                end, forwarded = ends[key, False], len(share.onward)
+                of_receiver = ReceiverUnit(share.taken, forwarded, signal, end, buffer, self._ccl)
                 builder.add(gather_receiver, receiver, READER, of_receiver)
                 builder.add(gather_writer, receiver, WRITER, of_receiver)
         return builder.program
+
+    def _gather_share(self, side: Direction, number: int, n_shares: int, cut: Cut) -> GatherShare:
+        """Return the packets of share ``number`` of ``n_shares`` that travel in direction ``side``."""
+        place, behind = self._place, OPPOSITE[side]
+        hops = self.size - 1 if place.is_ring else place.reach(behind)
+        taken = [cut(place.at(behind, each))[number::n_shares] for each in range(1, hops + 1)]
+        own, onward = cut(place.position)[number::n_shares], taken[:-1] if place.is_ring else taken
+        if not (place.is_ring or place.reach(side)):
+            own, onward = [], []
+        return GatherShare(own, [*chain(*taken)], [*chain(*onward)])
 
     def reduce_scatter(
         self, tensor: Tensor, output: Tensor, dim: int, slice_packets: int, operation: Operation
@@ -157,61 +154,55 @@ class DataMoverLine:
         Raises:
             KernelMisuse: on a line, and as :meth:`all_gather`.
         """
-        if not self.place.is_ring:
+        place, n_workers = self._place, len(self._units)
+        if not place.is_ring:
             what = "a reduce-scatter over data movers goes round a ring, and these chips are a line"
             raise KernelMisuse(f"{what}; give topology='ring' and chips that form one, or transport='fabric'")
-        place, n_workers = self.place, len(self.sides) * self.units
         source, target = segments_of((tensor, output), dim, self.size)
-        packet_bytes = self._packet_bytes(source, len(target.all()), len(self.sides))
+        packet_bytes = self._packet_bytes(source, len(target.all()), n_workers)
         packet_pages = packet_bytes // source.nbytes
         builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
         # A partial sum needs a free slot of the circular buffer before its payload leaves the data mover.
         pipeline = builder.slots(2) - 1 + IN_DATA_MOVERS
-        slicer = TensorSlicer(n_workers, source.grid, dim, self.size, (slice_packets or pipeline) * packet_pages)
-
-        def packets(part: TensorSlice, fracture: int) -> list[Packet]:
-            parts = (source, slicer.pages(part, fracture)), (target, slicer.pages(part, None))
-            return packetize(parts, packet_bytes)
-
-        steps = range(self.size)
-        plans: dict[UnitKey, list[ScatterOp]] = {}
-        longest = 0
-        for worker in range(n_workers):
-            key = self.sides[worker // self.units], worker % self.units
-            ops = plans[key] = []
-            for part in slicer.of_worker(worker):
-                longest = max(longest, -(-part.n_pages // packet_pages))
-                for step in steps:
-                    each = packets(part, place.at(OPPOSITE[key[0]], step + 1))
-                    ops += [ScatterOp(packet, step == 0, step == self.size - 1) for packet in each]
+        most_pages = (slice_packets or pipeline) * packet_pages
+        slicer = TensorSlicer(n_workers, source.grid, dim, self.size, most_pages)
         hint = ""
+        longest = max(-(-part.n_pages // packet_pages) for part in slicer.slices)
         if longest > pipeline:
             what = f"a slice has {longest} packets, and the pipeline to the next chip holds {pipeline}"
             hint = f" ({what}: give slice_packets={pipeline} or less)"
+        lists = {}
+        for worker, key in enumerate(self._units):
+            places = [place.at(OPPOSITE[key[0]], each + 1) for each in range(self.size)]
+            lists[key] = [
+                ScatterOp(packet, fracture == places[0], fracture == place.position)
+                for part in slicer.of_worker(worker)
+                for fracture in places
+                for packet in packetize(
+                    ((source, slicer.pages(part, fracture)), (target, slicer.pages(part, None))), packet_bytes
+                )
+            ]
         traffic = {
             key: Traffic(sum(not op.is_first for op in ops), sum(not op.is_last for op in ops))
-            for key, ops in plans.items()
+            for key, ops in lists.items()
         }
         ends = self._data_movers(builder, traffic, cores_per_unit=1)
-        for key, ops in plans.items():
-            if not ops:
-                continue
-            core = self._unit_cores(key, 1)[0]
-            buffer = builder.buffer(core, 2, hint)
-            receives, sends = ends[key, False], ends[key, True]
-            unit = ScatterUnit(core, ops, receives, sends, buffer, packet_bytes, tensor.dtype, self._ccl)
-            builder.add(scatter_reader, core, READER, unit)
-            builder.add(scatter_adder, core, ComputeConfig(), unit)
-            builder.add(scatter_writer, core, WRITER, unit)
+        for key, ops in lists.items():
+            if ops:
+                (core,) = self._unit_cores(key, 1)
+                buffer, to_and_fro = builder.buffer(core, 2, hint), (ends[key, False], ends[key, True])
+                unit = ScatterUnit(ops, *to_and_fro, buffer, packet_bytes, tensor.dtype, self._ccl)
+                builder.add(scatter_reader, core, READER, unit)
+                builder.add(scatter_adder, core, ComputeConfig(), unit)
+                builder.add(scatter_writer, core, WRITER, unit)
         return builder.program
 
-    def _packet_bytes(self, segments: Segments, count: int, shares: int) -> int:
-        """Return the size of full packets: as many pages as fit, but so few that all units have packets."""
+    def _packet_bytes(self, segments: Segments, count: int, n_shares: int) -> int:
+        """Return the size of full packets: as many segments as fit, but so few that all shares have packets."""
         metal = self._chip.metal
         buffer_bytes: int = metal.edm_builder(len(SIDES) * self._units_per_link, WORD_BYTES).buffer_bytes
         most = min(self._ccl.data_mover_packet_bytes, buffer_bytes)
-        share = -(-count // (shares * self.units))
-        return min(most, max(share, 1) * segments.nbytes)
+        return min(most, -(-count // n_shares) * segments.nbytes)
 
     def _unit_cores(self, key: UnitKey, cores_per_unit: int) -> Sequence[Core]:
         """Return the worker tiles of a unit.
@@ -220,12 +211,11 @@ class DataMoverLine:
             KernelMisuse: if all units need more tiles than there are.
         """
         workers: list[Core] = self._chip.plan.floor_plan.workers
-        needed = len(self.sides) * self.units * cores_per_unit
+        needed = len(self._units) * cores_per_unit
         if needed > len(workers):
             what = f"{self.num_links} links need {needed} workers, and the chip has {len(workers)}"
             raise KernelMisuse(f"{what}; reduce num_links, or ccl.data_mover_workers")
-        side, unit = key
-        first = (self.sides.index(side) * self.units + unit) * cores_per_unit
+        first = self._units.index(key) * cores_per_unit
         return workers[first : first + cores_per_unit]
 
     def _data_movers(
@@ -237,13 +227,12 @@ class DataMoverLine:
         ends: dict[tuple[UnitKey, bool], ChannelEnd] = {}
         for (way, link), core in self._cores.items():
             channels = []
-            for side in self.sides:
-                for unit in range(link * self._units_per_link, (link + 1) * self._units_per_link):
-                    sends = side is way
-                    messages = traffic[side, unit].sent if sends else traffic[side, unit].received
-                    if messages:
-                        worker = self._unit_cores((side, unit), cores_per_unit)[0 if sends else -1]
-                        channels.append(((side, unit), sends, messages, worker))
+            for key, count in traffic.items():
+                sends = key[0] is way
+                messages = count.sent if sends else count.received
+                if messages and key[1] // self._units_per_link == link:
+                    worker = self._unit_cores(key, cores_per_unit)[0 if sends else -1]
+                    channels.append((key, sends, messages, worker))
             if channels:
                 ends |= builder.data_mover(core, channels)
         return ends

@@ -75,15 +75,14 @@ def _is_more(df: Dataflow, word: int, number: int) -> bool:
 class SenderUnit(NamedTuple):
     """Sender core of an all-gather's worker unit. ``own``: number of leading packets that are the chip's input; the
     others are forwarded from the output, each after one more increment of semaphore ``arrived``. ``copies``: whether
-    the sender writes its own packets to the output. ``end``: None at the end of a line.
+    the sender writes its own packets to the output, too.
     """
 
-    core: Core
     packets: list[Packet]
     own: int
     copies: bool
     arrived: int
-    end: ChannelEnd | None
+    end: ChannelEnd
     buffer: CircularBuffer
     ccl: CclParams
 
@@ -93,7 +92,6 @@ class ReceiverUnit(NamedTuple):
     receiver increments the sender's semaphore ``arrived``.
     """
 
-    core: Core
     packets: list[Packet]
     forwarded: int
     arrived: NocAddress
@@ -119,11 +117,10 @@ def gather_reader(unit: SenderUnit, df: Dataflow) -> None:
 def gather_sender(unit: SenderUnit, df: Dataflow) -> None:
     """Kernel that writes packets to the data mover, and its own packets to the output, too."""
     df.instructions(unit.ccl.launch_ns)
-    sender = None if unit.end is None else unit.end.sender(df)
+    sender = unit.end.sender(df)
     for number, packet in enumerate(unit.packets):
         slot = unit.buffer.wait_for_packet(number, unit.buffer.pushed, df)
-        if sender is not None:
-            sender.send(slot, packet.nbytes)
+        sender.send(slot, packet.nbytes)
         if number < unit.own and unit.copies:
             df.owe(unit.ccl.page_ns * packet.pages)
             packet.write(OUTPUT, slot, df)
@@ -172,7 +169,6 @@ class ScatterUnit(NamedTuple):
     has space for two operands, ``operand_bytes`` apart.
     """
 
-    core: Core
     ops: list[ScatterOp]
     receives: ChannelEnd
     sends: ChannelEnd
