@@ -61,9 +61,10 @@ class Topology(NamedTuple):
     """Topology: ``build`` yields all directed links of a system with a given shape.
 
     ``dimensions``: 1 or 2; two dimensions require a shape or a square count. ``size``: the fixed (width, height) of the
-    topology, ``(count, 1)`` with one dimension; None if any size is allowed. ``takes_num_links``: ``build`` reads
-    ``system.sips.num_links``. ``chip``: the chip kind of the SIPs if the config names none. ``rows``: the SIPs of each
-    row of the mesh, if these are not numbered row by row. ``remote``: the SIPs that no host reaches over PCIe.
+    topology, ``(count, 1)`` with one dimension; None if any size is allowed. ``is_block``: whether several such meshes
+    side by side make a larger one. ``takes_num_links``: ``build`` reads ``system.sips.num_links``. ``chip``: the chip
+    kind of the SIPs if the config names none. ``rows``: the SIPs of each row of the mesh, if these are not numbered row
+    by row. ``remote``: the SIPs that no host reaches over PCIe.
     """
 
     dimensions: int
@@ -73,6 +74,7 @@ class Topology(NamedTuple):
     chip: str | None = None
     rows: tuple[tuple[int, ...], ...] = ()
     remote: tuple[int, ...] = ()
+    is_block: bool = False
 
 
 TOPOLOGIES: Registry[Topology] = Registry(
@@ -106,11 +108,14 @@ def topology(
     chip: str | None = None,
     rows: tuple[tuple[int, ...], ...] = (),
     remote: tuple[int, ...] = (),
+    is_block: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Return a decorator that registers a builder as topology ``name``; other arguments: see :class:`Topology`."""
 
     def add(build: Builder) -> Builder:
-        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, chip, rows, remote))
+        TOPOLOGIES.register(name, build)(
+            Topology(dimensions, build, size, takes_num_links, chip, rows, remote, is_block)
+        )
         return build
 
     return add
@@ -157,12 +162,12 @@ def resolve_shape(sips: Sips) -> Shape:
     """
     chosen = TOPOLOGIES.get(sips.topology)
     if chosen.size is not None:
-        _check_size(sips, chosen.size)
+        _check_size(sips, chosen.size, chosen.is_block)
     if chosen.dimensions == 1:
         if sips.shape not in (None, (sips.count, 1)):
             raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
         return (sips.count, 1)
-    if chosen.size is not None:
+    if chosen.size is not None and sips.shape is None:
         return chosen.size
     if sips.shape is not None:
         width, height = sips.shape
@@ -184,10 +189,17 @@ def resolve_shape(sips: Sips) -> Shape:
     raise Problem(LINK_KEYS, f"{sips.topology} {what}")
 
 
-def _check_size(sips: Sips, size: Shape) -> None:
+def _check_size(sips: Sips, size: Shape, is_block: bool) -> None:
     count, name = size[0] * size[1], sips.topology
+    if is_block and sips.shape is not None and sips.shape != size:
+        if sips.shape[0] % size[0] or sips.shape[1] % size[1]:
+            what = f"{name} is {grid_text(size)}, or a mesh of several; give multiples, or leave the shape out"
+            raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")
+        return
     if sips.count != count:
-        raise Problem(LINK_KEYS, f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
+        several = is_block and sips.count % count == 0
+        fix = f"for a mesh of several, give a shape of {sips.count} SIPs, too" if several else "leave the count out"
+        raise Problem(LINK_KEYS, f"system.sips.count = {sips.count}: {name} has {count} SIPs; {fix}")
     if size[1] > 1 and sips.shape not in (None, size):
         what = f"{name} is {grid_text(size)}; leave the shape out"
         raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")

@@ -88,37 +88,43 @@ def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side((*_to_remotes(BOARDS_OF_T3000), *BETWEEN_BOARDS), N_LINKS)
 
 
-def _galaxy(wraps: bool) -> Iterator[Join]:
-    """Yield the pairs of neighbours. A chip's channels 8 to 11 lead towards the middle of its row and 12 to 15 towards
-    the middle of its column; channels 4 to 7 lead away in the row, 0 to 3 in the column.
+def _galaxies(shape: Shape, wraps: bool) -> Iterator[Join]:
+    """Yield the pairs of neighbours. A chip's channels 8 to 11 lead towards the middle of its Galaxy's row and 12 to 15
+    towards the middle of the column; channels 4 to 7 lead away in the row, 0 to 3 in the column, also to the next
+    Galaxy.
     """
-    width, height = GALAXY
+    width, height = shape
+    middle_x, middle_y = GALAXY[0] // 2, GALAXY[1] // 2
     for chip in range(width * height):
         x, y = chip % width, chip // width
         if wraps or x + 1 < width:
             onward = (x + 1) % width
-            yield chip, 8 if x < width // 2 else 4, chip - x + onward, 4 if onward < width // 2 else 8
+            channels = (8 if x % GALAXY[0] < middle_x else 4), (4 if onward % GALAXY[0] < middle_x else 8)
+            yield chip, channels[0], chip - x + onward, channels[1]
         if wraps or y + 1 < height:
             onward = (y + 1) % height
-            yield chip, 12 if y < height // 2 else 0, onward * width + x, 0 if onward < height // 2 else 12
+            channels = (12 if y % GALAXY[1] < middle_y else 0), (0 if onward % GALAXY[1] < middle_y else 12)
+            yield chip, channels[0], onward * width + x, channels[1]
 
 
-@topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
+@topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE, is_block=True)
 def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
+    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours. With a shape of multiples, such as 16x4,
+    several Galaxies in a larger mesh, joined by the free channels of their edges.
 
-    SIPs are numbered row by row, 8 per row; the descriptor has other numbers.
+    SIPs are numbered row by row, 8 per row of a Galaxy; the descriptor has other numbers. Assumed: a channel at the
+    edge of a Galaxy connects to the same channel number of the next one, such as 4.
     """
-    return _side_by_side(_galaxy(wraps=False), N_LINKS_OF_GALAXY)
+    return _side_by_side(_galaxies(shape, wraps=False), N_LINKS_OF_GALAXY)
 
 
-@topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE)
+@topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE, is_block=True)
 def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A Galaxy whose free channels close its rows and columns to rings.
+    """A Galaxy, or a mesh of several, whose free channels close its rows and columns to rings.
 
-    The guide states that the rings can be closed. Assumed: each channel connects to the same channel number, such as 4.
+    The guide states that the rings can be closed. Assumed: as for a mesh of several Galaxies.
     """
-    return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
+    return _side_by_side(_galaxies(shape, wraps=True), N_LINKS_OF_GALAXY)
 
 
 @topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE, rows=ROWS_OF_BLACKHOLE_8)

@@ -96,6 +96,26 @@ def test_wraps_of_a_galaxy_take_the_free_channels() -> None:
     assert {link.src_port for link in added} == {f"eth{channel}" for channel in range(8)}
 
 
+@pytest.mark.usefixtures("any_port")
+@pytest.mark.parametrize(("width", "height"), [(16, 4), (8, 8), (16, 8)])
+def test_several_galaxies_are_a_mesh(width: int, height: int) -> None:
+    """Each is a Galaxy as it is alone, and free channels of the same number join them."""
+    links = build_links(sips_of({"topology": "galaxy", "count": width * height, "shape": [width, height]}))
+    alone, between = set(links_of("galaxy", 32)), list[SipLink]()
+    for link in links:
+        (ax, ay), (bx, by) = ((sip % width, sip // width) for sip in (link.src, link.dst))
+        if (ax // 8, ay // 4) == (bx // 8, by // 4):
+            inside = link._replace(src=ax % 8 + ay % 4 * 8, dst=bx % 8 + by % 4 * 8)
+            assert inside in alone
+        else:
+            assert abs(ax - bx) + abs(ay - by) == 1
+            assert link.src_port == link.dst_port
+            between.append(link)
+    galaxies = width // 8 * (height // 4)
+    assert len(links) - len(between) == galaxies * len(alone)
+    assert len(between) == 2 * 4 * ((width // 8 - 1) * height + (height // 4 - 1) * width)
+
+
 MESHES = [
     ("t3000", ((4, 0, 3, 7), (5, 1, 2, 6))),
     ("blackhole_8", ((1, 0, 2, 3), (5, 4, 6, 7))),
@@ -224,7 +244,18 @@ def test_a_topology_implies_its_count(name: str, chips: int) -> None:
 
 MISTAKES = [
     ({"topology": "t3000", "count": 2}, "system.sips.count = 2: t3000 has 8 SIPs; leave the count out"),
-    ({"topology": "galaxy", "shape": [4, 8]}, "system.sips.shape = 4x8: galaxy is 8x4; leave the shape out"),
+    (
+        {"topology": "galaxy", "shape": [4, 8]},
+        "system.sips.shape = 4x8: galaxy is 8x4, or a mesh of several; give multiples, or leave the shape out",
+    ),
+    (
+        {"topology": "galaxy", "count": 64},
+        "system.sips.count = 64: galaxy has 32 SIPs; for a mesh of several, give a shape of 64 SIPs, too",
+    ),
+    (
+        {"topology": "galaxy", "count": 32, "shape": [16, 4]},
+        "system.sips.shape = 16x4 has 64 places, but system.sips.count = 32; make them equal",
+    ),
     ({"topology": "n300", "shape": [1, 2]}, "system.sips.shape = [1, 2]: n300 has no shape; leave it null"),
     (
         {"topology": "galaxy", "num_links": 4},
