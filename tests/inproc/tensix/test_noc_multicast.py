@@ -136,11 +136,12 @@ def worker(rank, world_size, tt):
     tt.enqueue_program(program)
     fabric.terminate()
 """
+BOTH = "(multicast(1, 2), unicast(2))"
 LINE = ("--chip", "wormhole", "--sips", 3, "--topology", "tt_ring")
 
 
-def packets(folder: Path, revision: str, first: Core, last: Core, *flags: object) -> Run:
-    source = PACKETS.replace("{routes}", "(multicast(1, 2), unicast(2))").replace("{revision!r}", repr(revision))
+def packets(folder: Path, revision: str, first: Core, last: Core, *flags: object, routes: str = BOTH) -> Run:
+    source = PACKETS.replace("{routes}", routes).replace("{revision!r}", repr(revision))
     source = source.replace("{first}", repr(tuple(first))).replace("{last}", repr(tuple(last)))
     return run(*LINE, *flags, script_file(folder, source), keep_oplog=True)
 
@@ -162,6 +163,20 @@ def test_a_packet_for_tiles_of_chips(tmp_path: Path, revision: str, flags: tuple
         records = [record for record in chip.oplog.records if record[0] == "noc.write" and record[6] >= 0x60000]
         found = [record for record in records if Core(*map(int, record[5].split("-"))) in tiles]
         assert len(found) == 6 * count
+
+
+def test_a_router_of_the_first_revision_waits_for_the_last_tile(tmp_path: Path) -> None:
+    """With slow hops: the second packet's write begins when all tiles have acknowledged the first's."""
+    slow = ("--set", "system.chip_params.noc.hop_cycles=500")
+    between = {}
+    for revision in ("2024-11", "2025-11"):
+        done = packets(tmp_path, revision, Core(1, 7), Core(9, 9), *slow, routes="(unicast(1), unicast(1))")
+        chip = done.members[1].chip
+        records = [record for record in chip.oplog.records if record[0] == "noc.write" and record[6] >= 0x60000]
+        first, second = ([each for each in records if each[6] == 0x60000 + 1024 * number] for number in (0, 1))
+        assert len(first) == len(second) == 24
+        between[revision] = min(each[1] for each in second) - max(each[2] for each in first)
+    assert between["2025-11"] < 0 < between["2024-11"]
 
 
 @pytest.mark.parametrize("revision", ["2024-11", "2025-11"])
