@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from runs import Run, run, script_file
 
+from launcher.commands.races import main
 from sipsim.chips.tensix.noc import Core
 
 DATA, FLAG = 0x60000, 0x70000
@@ -85,6 +86,19 @@ def test_the_tensix_tiles_of_a_rectangle_get_the_bytes_once(tmp_path: Path, name
     assert sorted(writes(done)) == sorted((str(core), address) for core in tiles for address in (DATA, FLAG))
 
 
+def test_each_tile_has_the_bytes_after_its_own_way(tmp_path: Path) -> None:
+    """The head's way in the tree, and the drain of 4096 B and a header over one link."""
+    case = CASES["outside"]
+    chip = done_of(tmp_path, **case).members[0].chip
+    x0, y0, x1, y1 = case["corners"]
+    cores = tuple(chip.plan.floor_plan.receivers(Core(x0, y0), Core(x1, y1)))
+    tree = chip.plan.graph.tree(0, Core(*case["source"]), cores)
+    drain_ps = tree.route.edges[0].drain_ps(NBYTES)
+    records = [each for each in chip.oplog.records if each[0] == "noc.write" and each[6] == DATA]
+    took = {Core(*map(int, each[5].split("-"))): each[2] - each[1] for each in records}
+    assert took == {core: head_ps + drain_ps for core, head_ps in tree.heads_ps.items()}
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_jitter_keeps_a_flag_behind_its_data(tmp_path: Path, seed: int) -> None:
     done = done_of(tmp_path, "--jitter", seed, **CASES["inside"])
@@ -117,6 +131,41 @@ def test_what_is_refused(tmp_path: Path, name: str) -> None:
     assert f"kernel send on 3-3: {call}" in error["message"]
 
 
+RACE = """
+import sys
+
+def send(df):
+    df.write_bytes(0x40000, bytes(range(256)) * 16)
+    df.noc_async_write_multicast(0x40000, df.get_noc_multicast_addr(2, 2, 4, 4, 0x60000), 4096, 9)
+    if sys.argv[1] == "barrier":
+        df.noc_async_write_barrier()
+    df.noc_semaphore_inc(df.get_noc_addr(4, 4, 0x70000), 1)
+
+def take(df):
+    df.noc_semaphore_wait(0x70000, 1)
+    df.noc_async_write(0x60000, df.get_noc_addr(4, 4, 0x80000), 4096)
+    df.noc_async_write_barrier()
+
+def worker(rank, world_size, tt):
+    if rank == 0:
+        program, core = tt.create_program(), next(each for each in tt.workers if tuple(each) == (4, 4))
+        tt.create_kernel(program, send, tt.workers[0])
+        tt.create_kernel(program, take, core)
+        tt.declare_result(core, 0x80000, 4096, "copy")
+        tt.enqueue_program(program)
+"""
+
+
+@pytest.mark.parametrize(("between", "code"), [("nothing", 1), ("barrier", 0)])
+def test_races_of_a_multicast_and_an_increment_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str, code: int
+) -> None:
+    """An increment overtakes a multicast with some seed, unless the kernel waits for all tiles."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--seeds", "4", "--engine", "inproc", "--topology", "n300", str(script_file(tmp_path, RACE)), between]
+    assert main(words) == code
+
+
 PACKETS = """
 from sipsim.chips.tensix.fabric.connection import FabricSender
 from sipsim.chips.tensix.fabric.packet import multicast, unicast, write_to_tiles
@@ -136,11 +185,12 @@ def worker(rank, world_size, tt):
     tt.enqueue_program(program)
     fabric.terminate()
 """
+BOTH = "(multicast(1, 2), unicast(2))"
 LINE = ("--chip", "wormhole", "--sips", 3, "--topology", "tt_ring")
 
 
-def packets(folder: Path, revision: str, first: Core, last: Core, *flags: object) -> Run:
-    source = PACKETS.replace("{routes}", "(multicast(1, 2), unicast(2))").replace("{revision!r}", repr(revision))
+def packets(folder: Path, revision: str, first: Core, last: Core, *flags: object, routes: str = BOTH) -> Run:
+    source = PACKETS.replace("{routes}", routes).replace("{revision!r}", repr(revision))
     source = source.replace("{first}", repr(tuple(first))).replace("{last}", repr(tuple(last)))
     return run(*LINE, *flags, script_file(folder, source), keep_oplog=True)
 
@@ -162,6 +212,20 @@ def test_a_packet_for_tiles_of_chips(tmp_path: Path, revision: str, flags: tuple
         records = [record for record in chip.oplog.records if record[0] == "noc.write" and record[6] >= 0x60000]
         found = [record for record in records if Core(*map(int, record[5].split("-"))) in tiles]
         assert len(found) == 6 * count
+
+
+def test_a_router_of_the_first_revision_waits_for_the_last_tile(tmp_path: Path) -> None:
+    """With slow hops: the second packet's write begins when all tiles have acknowledged the first's."""
+    slow = ("--set", "system.chip_params.noc.hop_cycles=500")
+    between = {}
+    for revision in ("2024-11", "2025-11"):
+        done = packets(tmp_path, revision, Core(1, 7), Core(9, 9), *slow, routes="(unicast(1), unicast(1))")
+        chip = done.members[1].chip
+        records = [record for record in chip.oplog.records if record[0] == "noc.write" and record[6] >= 0x60000]
+        first, second = ([each for each in records if each[6] == 0x60000 + 1024 * number] for number in (0, 1))
+        assert len(first) == len(second) == 24
+        between[revision] = min(each[1] for each in second) - max(each[2] for each in first)
+    assert between["2025-11"] < 0 < between["2024-11"]
 
 
 @pytest.mark.parametrize("revision", ["2024-11", "2025-11"])

@@ -67,14 +67,16 @@ def test_a_tree_by_hand() -> None:
 def test_multicasts_share_the_links_that_both_use() -> None:
     """Two multicasts over one row take about twice the time of two over different rows, and of one."""
     rows = {"same": (3, 3), "other": (3, 5), "one": (3,)}
-    took: dict[str, int] = {}
-    for name, sources in rows.items():
+
+    def time_of(sources: tuple[int, ...]) -> int:
         engine, ends = Engine(), list[int]()
         fabric = FlowFabric(engine, ONE_QUEUE)
         for number, y in enumerate(sources):
             tree = GRAPH.tree(0, Core(1, y), tiles((2, y), (4, y), Core(1, y)))
             fabric.start(fabric.train(number), tree.route, 2**14, None, lambda _head, tail: ends.append(tail))
         engine.run_before(None, 100)
-        took[name] = max(ends)
+        return max(ends)
+
+    took = {name: time_of(sources) for name, sources in rows.items()}
     assert took["other"] == took["one"]
     assert took["same"] > 1.8 * took["one"] - PARAMS.cycles_ps(100)
