@@ -35,6 +35,17 @@ WITH_L1 = Kind.TENSIX, Kind.ETHERNET
 MOST_OF_WORD = 2 ** (8 * ATOMIC_BYTES) - 1
 SEMAPHORE_AREA = 4096
 """Bytes of L1 at the start of a kernel's area: semaphores and, on Ethernet cores, words of flow control."""
+BY_KERNEL = "write a kernel that sends packets of a fabric with FabricSender (docs/fabric.md)"
+INSTEAD = {
+    "send": BY_KERNEL,
+    "recv": BY_KERNEL,
+    "broadcast": f"{BY_KERNEL} on the route multicast",
+    "reduce": "take tt.all_reduce, which leaves the sum on all chips",
+    "gather": "take tt.all_gather, which leaves the parts on all chips",
+    "scatter": "take tt.mesh_tensor, with which each chip keeps its part of an array",
+    "gather_scatter": "take tt.all_to_all, or tt.all_gather and tt.reduce_scatter",
+}
+"""Operations that the CCL developer guide intends and that do not exist, each with what to do instead."""
 
 
 @checked("tt")
@@ -62,6 +73,8 @@ class Metal:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
+            if name in INSTEAD:
+                raise NoSuchCall(f"tt.{name} is not simulated: the operation does not exist here; {INSTEAD[name]}")
             names = sorted(each for each in {*dir(type(self)), *dir(Collectives)} if not each.startswith("_"))
             near = nearest(name, names)
             hint = f"did you mean {near!r}?" if near else "only chip ahbm has the names of torch;"

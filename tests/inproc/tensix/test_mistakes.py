@@ -171,3 +171,18 @@ def test_a_builder_refuses_arguments_of_other_types_by_name(
     error = run(*FLAGS, script_file(tmp_path, source)).document["error"]
     assert error["kind"] == "KernelMisuse"
     assert all(word in error["message"] for word in words), error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("send", "FabricSender"), ("recv", "FabricSender"), ("broadcast", "multicast"), ("reduce", "tt.all_reduce"),
+        ("gather", "tt.all_gather"), ("scatter", "tt.mesh_tensor"), ("gather_scatter", "tt.all_to_all"),
+    ],
+)  # fmt: skip
+def test_intended_operations_are_refused_with_another_way(tmp_path: Path, name: str, instead: str) -> None:
+    source = f"def worker(rank, world_size, tt):\n    tt.{name}(None)\n"
+    error = run("--topology", "n300", script_file(tmp_path, source)).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert f"tt.{name} is not simulated" in error["message"]
+    assert instead in error["message"]
