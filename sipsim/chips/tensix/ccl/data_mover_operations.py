@@ -24,7 +24,7 @@ from sipsim.chips.tensix.ccl.data_mover_workers import (
     scatter_reader,
     scatter_writer,
 )
-from sipsim.chips.tensix.ccl.packets import Packet, packetize
+from sipsim.chips.tensix.ccl.packets import Packet, packetize, pages_per_packet
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Tensor
 from sipsim.chips.tensix.ccl.workers import SIDES, Place
@@ -158,7 +158,7 @@ class DataMoverLine:
             what = "a reduce-scatter over data movers goes round a ring, and these chips are a line"
             raise KernelMisuse(f"{what}; give topology='ring' and chips that form one, or transport='fabric'")
         packet_bytes = self._packet_bytes(tensor, output.pages.n_pages, n_workers)
-        packet_pages = packet_bytes // tensor.pages.page_bytes
+        packet_pages = pages_per_packet(tensor, packet_bytes)
         builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
         # A partial sum needs a free slot of the circular buffer before its payload leaves the data mover.
         pipeline = builder.slots(2) - 1 + IN_DATA_MOVERS

@@ -38,6 +38,19 @@ class Packet(NamedTuple):
             address += group.nbytes
 
 
+def pages_per_packet(tensor: Tensor, packet_bytes: int) -> int:
+    """Return the number of a tensor's pages in a full packet.
+
+    Raises:
+        KernelMisuse: if a page is longer than a packet.
+    """
+    page_bytes = tensor.pages.page_bytes
+    if page_bytes > packet_bytes:
+        what = f"{tensor}: its pages are {page_bytes} B, more than a packet of {packet_bytes} B"
+        raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
+    return packet_bytes // page_bytes
+
+
 def packetize(parts: Sequence[tuple[Tensor, Sequence[int]]], packet_bytes: int) -> list[Packet]:
     """Return packets of up to ``packet_bytes`` of the pages that several tensors have in the same order. A part: a
     tensor, and the numbers of the pages. All packets but the last have the same number of pages.
@@ -46,10 +59,7 @@ def packetize(parts: Sequence[tuple[Tensor, Sequence[int]]], packet_bytes: int) 
         KernelMisuse: if a page is longer than a packet.
     """
     tensor, numbers = parts[0]
-    count = packet_bytes // tensor.pages.page_bytes
-    if not count:
-        what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
-        raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
+    count = pages_per_packet(tensor, packet_bytes)
     return [
         Packet(tuple(pieces([(each, pages[first : first + count]) for each, pages in parts], packet_bytes)))
         for first in range(0, len(numbers), count)
