@@ -91,7 +91,9 @@ def reductions(chips: int) -> list[Case]:
 )
 def test_elements_are_those_of_numpy(tmp_path: Path, topology: str, chips: int) -> None:
     cases = mixed(chips) + (reductions(chips) if topology == "ring" else [])
-    assert error_of(on_all(tmp_path, topology, chips, cases)) == ""
+    done = on_all(tmp_path, topology, chips, cases)
+    assert error_of(done) == ""
+    assert done.document["second_pass"]["differences"] == 0
 
 
 def test_jitter_and_parallel_links_change_no_element(tmp_path: Path) -> None:
@@ -222,6 +224,13 @@ def test_what_does_not_fit_is_refused_by_name(
     error = error_of(on_all(tmp_path, topology, 3, [(op, "f32", [96, 32], 0, "dram", options)]))
     assert error.startswith("KernelMisuse: ")
     assert what in error
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+def test_a_page_that_fits_no_packet_is_refused(tmp_path: Path, op: str) -> None:
+    error = error_of(on_all(tmp_path, "ring", 3, [(op, "f32", [3, 5000], 0, "dram", {})]))
+    assert error.startswith("KernelMisuse: ")
+    assert "its pages are 20000 B, more than a packet of 16384 B" in error
 
 
 OPEN = """

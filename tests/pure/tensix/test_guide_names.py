@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HEAD = "| name of the document | here | what differs |"
 OBJECTS = {"tt": (Metal, Collectives), "df": (EthDataflow,), "edm": (EriscDataMoverBuilder,), "fabric": (Fabric,)}
 SECTIONS = {"ethernet": EthernetParams, "risc": RiscParams}
-MODULES = ("edm.layout", "fabric.connection", "fabric.packet")
+MODULES = ("ccl.packets", "ccl.tensor_slicer", "edm.layout", "edm.worker", "fabric.connection", "fabric.packet")
 COMMANDS = ("ahbm-bench",)
 ON_OBJECTS = {"rank"}
 """Attributes that an instance has, and its class has not."""

@@ -24,7 +24,7 @@ from sipsim.chips.tensix.ccl.data_mover_workers import (
     scatter_reader,
     scatter_writer,
 )
-from sipsim.chips.tensix.ccl.packets import Packet, packetize
+from sipsim.chips.tensix.ccl.packets import Packet, packetize, segments_per_packet
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Segments, Tensor, segments_of
 from sipsim.chips.tensix.ccl.workers import SIDES, Place
@@ -160,7 +160,7 @@ class DataMoverLine:
             raise KernelMisuse(f"{what}; give topology='ring' and chips that form one, or transport='fabric'")
         source, target = segments_of((tensor, output), dim, self.size)
         packet_bytes = self._packet_bytes(source, len(target.all()), n_workers)
-        packet_pages = packet_bytes // source.nbytes
+        packet_pages = segments_per_packet(source, packet_bytes)
         builder = _Builder(self._chip, Program(operation=operation), packet_bytes, self._ccl)
         # A partial sum needs a free slot of the circular buffer before its payload leaves the data mover.
         pipeline = builder.slots(2) - 1 + IN_DATA_MOVERS

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sipsim.chips.tensix.ccl.tensors import PageGroup, Part, pieces
+from sipsim.chips.tensix.ccl.tensors import PageGroup, Part, Segments, pieces
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.core.errors import KernelMisuse
 
@@ -38,18 +38,27 @@ class Packet(NamedTuple):
             address += group.nbytes
 
 
+def segments_per_packet(segments: Segments, packet_bytes: int) -> int:
+    """Return the number of segments in a full packet.
+
+    Raises:
+        KernelMisuse: if a segment is longer than a packet.
+    """
+    if segments.nbytes > packet_bytes:
+        what = f"{segments.tensor}: its pages are {segments.nbytes} B, more than a packet of {packet_bytes} B"
+        raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
+    return packet_bytes // segments.nbytes
+
+
 def packetize(parts: Sequence[Part], packet_bytes: int) -> list[Packet]:
-    """Return packets of up to ``packet_bytes`` of the segments that several tensors have in the same order. All packets
-    but the last have the same number of segments.
+    """Return packets of up to ``packet_bytes`` of the segments, such as pages, that several tensors have in the same
+    order. All packets but the last have the same number of segments.
 
     Raises:
         KernelMisuse: if a segment is longer than a packet.
     """
     segments, numbers = parts[0]
-    count = packet_bytes // segments.nbytes
-    if not count:
-        what = f"{segments.tensor}: its pages are {segments.nbytes} B, more than a packet of {packet_bytes} B"
-        raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
+    count = segments_per_packet(segments, packet_bytes)
     return [
         Packet(tuple(pieces([(each, some[first : first + count]) for each, some in parts], packet_bytes)))
         for first in range(0, len(numbers), count)

@@ -132,6 +132,11 @@ class Tensor:
         core, index = self.placement.slot(page)
         return NocAddress(core, self.base + index * self.pages.page_bytes)
 
+    @property
+    def segments(self) -> "Segments":
+        """The pages as segments."""
+        return Segments(self, self.pages.grid, self.pages.page_bytes, 1)
+
     def parts_along(self, dim: int) -> int:
         """Return the parts along a dimension that operations do not cut: tiles, or elements of tensors in rows."""
         return self.pages.grid[dim] if self.pages.is_tiled else self.shape[dim]
