@@ -245,7 +245,20 @@ def test_words_of_a_config(tmp_path: Path, setting: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "line"), [("[1.0]", "give an array"), ("np.ones((2, 32), np.int32), slices=0", "slices=0: ")]
+    ("what", "line"),
+    [
+        ("[1.0]", "give an array"),
+        ("np.ones((2, 32), np.int32), slices=0", "slices=0: "),
+        ("np.ones((2, 32), np.int32), layout='tile'", "layout='tile': "),
+        (
+            "np.ones((2, 32), np.int32), tt.MemoryConfig('width_sharded', 'l1', (3, 1))",
+            "core_grid=(3, 1): 2 x 32 elements",
+        ),
+        (
+            "np.ones((2, 32), np.int32), memory_config=tt.MemoryConfig('sharded')",
+            "memory_layout='sharded': give one of",
+        ),
+    ],
 )
 def test_what_no_tensor_is_made_of(tmp_path: Path, what: str, line: str) -> None:
     source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    tt.tensor({what})\n"
