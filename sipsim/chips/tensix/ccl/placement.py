@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.arguments import one_of, whole
 from sipsim.chips.tensix.noc import Core
@@ -55,18 +55,6 @@ def memory_config_of(value: Any) -> MemoryConfig:
         raise KernelMisuse(f"core_grid={grid!r}: give a pair, the rows and columns of cores")
     rows, columns = (whole("core_grid", each, 1) for each in grid)
     return value._replace(core_grid=(rows, columns))
-
-
-class Placement(Protocol):
-    """Function from the number of a page to a core and the page's index among the pages on this core.
-
-    ``core_pages``: the pages for which each core has room.
-    """
-
-    @property
-    def core_pages(self) -> int: ...
-
-    def slot(self, page: int) -> tuple[Core, int]: ...
 
 
 class Interleaved(NamedTuple):
@@ -122,6 +110,10 @@ class Sharded(NamedTuple):
         row, column = divmod(page, self.columns)
         (down, row), (across, column) = divmod(row, self.height), divmod(column, self.width)
         return self.cores[down * (self.columns // self.width) + across], row * self.width + column
+
+
+Placement = Interleaved | Sharded
+"""A function from the number of a page to a core, and to the page's index among the pages on this core."""
 
 
 class Shards(NamedTuple):
