@@ -218,9 +218,10 @@ def pytest_make_collect_report(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the flags ``--all`` and ``--refresh``."""
+    """Add the flags ``--all``, ``--refresh`` and ``--programs``."""
     parser.addoption("--all", action="store_true", help="also run the tests that are marked slow")
     parser.addoption("--refresh", action="store_true", help="write transcripts anew in place of comparing them")
+    parser.addoption("--programs", type=int, default=32, help="random programs of each system (32)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -255,8 +255,8 @@ OTHER_CALLS = {
     "memory": ("tt.all_gather(tt.tensor(np.ones((64, 32), 'f4'), ['dram', 'l1'][rank]))", "from dram", "from l1"),
     "tensors before": (
         "tt.all_to_all(([tt.tensor(np.ones((64, 32), 'f4')) for _ in range(rank)], x)[1])",
-        "to 0x",
-        "to 0x",
+        "to dram 0x",
+        "to dram 0x",
     ),
     "operation": ("[tt.all_gather, tt.all_reduce][rank](x)", "calls all_gather", "rank 1 all_reduce"),
 }
@@ -295,7 +295,20 @@ def test_words_of_a_config(tmp_path: Path, setting: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "line"), [("[1.0]", "give an array"), ("np.ones((2, 32), np.int32), slices=0", "slices=0: ")]
+    ("what", "line"),
+    [
+        ("[1.0]", "give an array"),
+        ("np.ones((2, 32), np.int32), slices=0", "slices=0: "),
+        ("np.ones((2, 32), np.int32), layout='tile'", "layout='tile': "),
+        (
+            "np.ones((2, 32), np.int32), tt.MemoryConfig('width_sharded', 'l1', (3, 1))",
+            "core_grid=(3, 1): 2 x 32 elements",
+        ),
+        (
+            "np.ones((2, 32), np.int32), memory_config=tt.MemoryConfig('sharded')",
+            "memory_layout='sharded': give one of",
+        ),
+    ],
 )
 def test_what_no_tensor_is_made_of(tmp_path: Path, what: str, line: str) -> None:
     source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    tt.tensor({what})\n"

@@ -115,7 +115,7 @@ def test_sizes(name: str) -> None:
         with pytest.raises(KernelMisuse, match=name):
             pages_of(shape, FORMATS[name])
     with pytest.raises(KernelMisuse, match=name):
-        pages_of((32, 32), FORMATS[name], is_tiled=False)
+        pages_of((32, 32), FORMATS[name], "row_major")
 
 
 def test_ties_and_ends_of_a_block() -> None:

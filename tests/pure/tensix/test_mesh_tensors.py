@@ -5,6 +5,7 @@ import pytest
 
 from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.mesh_tensors import Dims, MeshTensor, line_along, part_of
+from sipsim.chips.tensix.ccl.placement import Interleaved, memory_config_of
 from sipsim.chips.tensix.ccl.tensors import Tensor, pages_of
 from sipsim.core.errors import KernelMisuse
 
@@ -31,8 +32,8 @@ def test_cuts_that_are_refused(dims: Dims) -> None:
 
 
 def tensor(*shape: int) -> Tensor:
-    dtype = FORMATS["f32"]
-    return Tensor(shape, dtype, pages_of(shape, dtype), "dram", (), 0)
+    pages = pages_of(shape, FORMATS["f32"])
+    return Tensor(shape, FORMATS["f32"], pages, memory_config_of("dram"), Interleaved((), pages.n_pages, 1, 1), 0)
 
 
 def test_operations_change_what_is_cut() -> None:

@@ -3,15 +3,15 @@
 import random
 from itertools import chain
 from math import prod
-from typing import Any
 
 import pytest
 
+from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.packets import packetize
+from sipsim.chips.tensix.ccl.placement import Interleaved, MemoryConfig
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
 from sipsim.chips.tensix.ccl.tensors import Tensor, pages_of
 from sipsim.chips.tensix.noc import Core
-from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import KernelMisuse
 
 
@@ -39,9 +39,9 @@ def test_slices_partition_the_tensor_at_equal_lines_and_fit(seed: int) -> None:
 
 
 def tensor(n_pages: int) -> Tensor:
-    dtype: Any = DTYPES["bf16"]
-    pages = pages_of((n_pages * 32, 32), dtype)._replace(run=3)
-    return Tensor((n_pages * 32, 32), dtype, pages, "dram", [Core(0, 0), Core(5, 5)], 0)
+    dtype, shape = FORMATS["bf16"], (n_pages * 32, 32)
+    placement = Interleaved([Core(0, 0), Core(5, 5)], n_pages, 3, 1)
+    return Tensor(shape, dtype, pages_of(shape, dtype), MemoryConfig(buffer_type="dram"), placement, 0)
 
 
 @pytest.mark.parametrize("packet_bytes", [2048, 5000, 16384])
@@ -49,7 +49,7 @@ def tensor(n_pages: int) -> Tensor:
 def test_packets_have_all_pages_in_order_and_only_the_last_is_short(n_pages: int, packet_bytes: int) -> None:
     one, other = tensor(n_pages), tensor(2 * n_pages)
     numbers = [2 * page + 1 for page in range(n_pages)]
-    packets = packetize(((one, range(n_pages)), (other, numbers)), packet_bytes)
+    packets = packetize(((one.segments, range(n_pages)), (other.segments, numbers)), packet_bytes)
     for index, (each, pages) in enumerate(((one, range(n_pages)), (other, numbers))):
         places = [
             group.places[index]._replace(address=group.places[index].address + number * 2048)
@@ -66,4 +66,4 @@ def test_packets_have_all_pages_in_order_and_only_the_last_is_short(n_pages: int
 
 def test_a_page_that_fits_no_packet_is_refused() -> None:
     with pytest.raises(KernelMisuse, match="2048 B, more than a packet of 2047 B"):
-        packetize(((tensor(1), [0]),), 2047)
+        packetize(((tensor(1).segments, [0]),), 2047)

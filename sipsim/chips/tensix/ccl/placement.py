@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.arguments import one_of, whole
 from sipsim.chips.tensix.noc import Core
@@ -35,7 +35,8 @@ class MemoryConfig(NamedTuple):
 
 
 def memory_config_of(value: Any) -> MemoryConfig:
-    """Return the memory config for an argument: a config, or ``dram`` or ``l1`` for an interleaved tensor.
+    """Return the memory config for an argument: a config, ``dram`` or ``l1`` for an interleaved tensor, or the memory
+    layout of a tensor sharded over workers.
 
     Raises:
         KernelMisuse: for an unknown memory, memory layout or buffer type, or a grid that is none.
@@ -43,7 +44,8 @@ def memory_config_of(value: Any) -> MemoryConfig:
     if not isinstance(value, MemoryConfig):
         if not isinstance(value, str):
             raise KernelMisuse(f"memory_config={value!r}: give dram, l1 or a tt.MemoryConfig")
-        return MemoryConfig(INTERLEAVED, one_of("memory_config", value, BUFFERS))
+        one_of("memory_config", value, (*BUFFERS, *SHARDED))
+        return MemoryConfig(INTERLEAVED, value) if value in BUFFERS else MemoryConfig(value)
     one_of("memory_layout", value.memory_layout, (INTERLEAVED, *SHARDED))
     one_of("buffer_type", value.buffer_type, BUFFERS)
     grid: Any = value.core_grid
@@ -55,18 +57,6 @@ def memory_config_of(value: Any) -> MemoryConfig:
         raise KernelMisuse(f"core_grid={grid!r}: give a pair, the rows and columns of cores")
     rows, columns = (whole("core_grid", each, 1) for each in grid)
     return value._replace(core_grid=(rows, columns))
-
-
-class Placement(Protocol):
-    """Function from the number of a page to a core and the page's index among the pages on this core.
-
-    ``core_pages``: the pages for which each core has room.
-    """
-
-    @property
-    def core_pages(self) -> int: ...
-
-    def slot(self, page: int) -> tuple[Core, int]: ...
 
 
 class Interleaved(NamedTuple):
@@ -122,6 +112,10 @@ class Sharded(NamedTuple):
         row, column = divmod(page, self.columns)
         (down, row), (across, column) = divmod(row, self.height), divmod(column, self.width)
         return self.cores[down * (self.columns // self.width) + across], row * self.width + column
+
+
+Placement = Interleaved | Sharded
+"""A function from the number of a page to a core, and to the page's index among the pages on this core."""
 
 
 class Shards(NamedTuple):
