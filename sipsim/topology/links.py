@@ -89,6 +89,7 @@ TOPOLOGIES: Registry[Topology] = Registry(
             "t3000",
             "galaxy",
             "galaxy_torus",
+            "galaxy_8x8",
             "blackhole_8",
             "tt_line",
             "tt_ring",

@@ -44,6 +44,7 @@ BLACKHOLE_8: tuple[tuple[int, ChannelPair, int, ChannelPair], ...] = (
 )
 ROWS_OF_BLACKHOLE_8 = ((1, 0, 2, 3), (5, 4, 6, 7))
 GALAXY: Shape = (8, 4)
+GALAXY_8X8: Shape = (8, 8)
 WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
 """Names of chip kinds."""
 
@@ -88,11 +89,16 @@ def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side((*_to_remotes(BOARDS_OF_T3000), *BETWEEN_BOARDS), N_LINKS)
 
 
-def _galaxy(wraps: bool) -> Iterator[Join]:
+def _galaxy(wraps: bool, galaxies: int = 1) -> Iterator[Join]:
     """Yield the pairs of neighbours. A chip's channels 8 to 11 lead towards the middle of its row and 12 to 15 towards
-    the middle of its column; channels 4 to 7 lead away in the row, 0 to 3 in the column.
+    the middle of its Galaxy's column; channels 4 to 7 lead away in the row, 0 to 3 in the column. ``galaxies``: the
+    number of Galaxies, one below the other.
     """
-    width, height = GALAXY
+    width, height = GALAXY[0], GALAXY[1] * galaxies
+
+    def is_upper(y: int) -> bool:
+        return y % GALAXY[1] < GALAXY[1] // 2
+
     for chip in range(width * height):
         x, y = chip % width, chip // width
         if wraps or x + 1 < width:
@@ -100,7 +106,7 @@ def _galaxy(wraps: bool) -> Iterator[Join]:
             yield chip, 8 if x < width // 2 else 4, chip - x + onward, 4 if onward < width // 2 else 8
         if wraps or y + 1 < height:
             onward = (y + 1) % height
-            yield chip, 12 if y < height // 2 else 0, onward * width + x, 0 if onward < height // 2 else 12
+            yield chip, 12 if is_upper(y) else 0, onward * width + x, 0 if is_upper(onward) else 12
 
 
 @topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
@@ -119,6 +125,16 @@ def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     The guide states that the rings can be closed. Assumed: each channel connects to the same channel number, such as 4.
     """
     return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
+
+
+@topology("galaxy_8x8", dimensions=2, size=GALAXY_8X8, chip=WORMHOLE)
+def galaxy_8x8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """Two Galaxies, joined along their long edges to one mesh of 8x8 Wormhole chips, 4 links between neighbours.
+
+    The guide states that free channels join Galaxies to a larger mesh. Assumed: each connects to the same number, 0 to
+    3, of the chip below. SIPs are numbered row by row.
+    """
+    return _side_by_side(_galaxy(wraps=False, galaxies=2), N_LINKS_OF_GALAXY)
 
 
 @topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE, rows=ROWS_OF_BLACKHOLE_8)

@@ -51,6 +51,7 @@ SYSTEMS: list[tuple[str, int, int, int, dict[int, int], int, int]] = [
     ("t3000", 8, 20, 2, {2: 4, 3: 4}, 4, WORMHOLE),
     ("galaxy", 32, 208, 4, {2: 4, 3: 16, 4: 12}, 10, WORMHOLE),
     ("galaxy_torus", 32, 256, 4, {4: 32}, 6, WORMHOLE),
+    ("galaxy_8x8", 64, 448, 4, {2: 4, 3: 24, 4: 36}, 14, WORMHOLE),
     ("blackhole_8", 8, 20, 2, {2: 4, 3: 4}, 4, BLACKHOLE),
     ("tt_line", 5, 4, 1, {1: 2, 2: 3}, 4, BLACKHOLE),
     ("tt_ring", 8, 8, 1, {2: 8}, 4, BLACKHOLE),
@@ -90,6 +91,17 @@ def test_channels_of_a_galaxy(name: str, a: int, b: int, at_a: int, at_b: int) -
     assert [link for link in links_of(name, 32) if (link.src, link.dst) == (a, b)] == expected
 
 
+def test_two_galaxies_are_joined_by_free_channels() -> None:
+    """Each half is a Galaxy; the links between the halves take channels 0 to 3 at both ends."""
+    links = set(links_of("galaxy_8x8", 64))
+    lower = {link._replace(src=link.src + 32, dst=link.dst + 32) for link in links_of("galaxy", 32)}
+    between = links - set(links_of("galaxy", 32)) - lower
+    assert len(links) == 2 * len(lower) + len(between)
+    assert {(link.src, link.src_port, link.dst, link.dst_port) for link in between if link.src < link.dst} == {
+        (chip, f"eth{channel}", chip + 8, f"eth{channel}") for chip in range(24, 32) for channel in range(4)
+    }
+
+
 def test_wraps_of_a_galaxy_take_the_free_channels() -> None:
     added = set(links_of("galaxy_torus", 32)) - set(links_of("galaxy", 32))
     assert len(added) == 2 * 4 * (4 + 8)
@@ -100,6 +112,7 @@ MESHES = [
     ("t3000", ((4, 0, 3, 7), (5, 1, 2, 6))),
     ("blackhole_8", ((1, 0, 2, 3), (5, 4, 6, 7))),
     ("galaxy", tuple(tuple(range(first, first + 8)) for first in range(0, 32, 8))),
+    ("galaxy_8x8", tuple(tuple(range(first, first + 8)) for first in range(0, 64, 8))),
 ]
 
 
