@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher import options
-from sipsim.chips.tensix.ccl.operations import Collectives
+from sipsim.chips.tensix.ccl.rooted import RootedCollectives
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.fabric.fabric import Fabric
@@ -16,7 +16,7 @@ from sipsim.chips.tensix.params import EthernetParams, RiscParams
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "| name of the document | here | what differs |"
-OBJECTS = {"tt": (Metal, Collectives), "df": (EthDataflow,), "edm": (EriscDataMoverBuilder,), "fabric": (Fabric,)}
+OBJECTS = {"tt": (Metal, RootedCollectives), "df": (EthDataflow,), "edm": (EriscDataMoverBuilder,), "fabric": (Fabric,)}
 SECTIONS = {"ethernet": EthernetParams, "risc": RiscParams}
 MODULES = ("ccl.packets", "ccl.tensor_slicer", "edm.layout", "edm.worker", "fabric.connection", "fabric.packet")
 COMMANDS = ("ahbm-bench",)

@@ -146,7 +146,7 @@ GRIDS = [(11, 1), (1, 9), (0, 1), 3, "11", (1,), (2.5, 1)]
         ((64, 64), None, MemoryConfig("interleaved", "l1", (1, 1))),
         ((64, 64), None, MemoryConfig("sharded")),
         ((64, 64), None, MemoryConfig("width_sharded", "l2")),
-        ((64, 64), None, "width_sharded"),
+        ((64, 64), None, "sharded"),
         ((64, 64), None, None),
         ((64, 40), "tile", "dram"),
         ((64,), "tile", "dram"),
