@@ -449,7 +449,7 @@ class Collectives:
         """
         what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
         given = *(f"{option}={value}" for option, value in options.items()), str(tensor.placement)
-        place = f"{tensor.layout} from {tensor.memory_config} to {result.memory_config} 0x{result.base:x}"
+        place = f"{tensor.layout} from {tensor.memory_config} to {result.memory_config} at 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         # Fabrics that are open one after the other may have the same number, but not the same chips.
         group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
