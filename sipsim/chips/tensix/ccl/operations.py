@@ -497,8 +497,9 @@ class Collectives:
         dim = whole(f"{tensor}: dim", dim, -rank, rank - 1) % rank
         count = tensor.parts_along(dim)
         if count % slices:
-            what = "tiles" if tensor.pages.is_tiled else "elements"
-            raise KernelMisuse(f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices")
+            what, advice = ("tiles", " or layout='row_major'") if tensor.pages.is_tiled else ("elements", "")
+            what = f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices"
+            raise KernelMisuse(f"{what}; give a multiple of {slices}, another dimension{advice}")
         return dim
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
