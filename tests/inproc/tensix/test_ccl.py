@@ -253,10 +253,20 @@ OTHER_CALLS = {
     "chunks": ("tt.all_reduce(x, chunks_per_sync=1 + rank)", "chunks_per_sync=1", "chunks_per_sync=2"),
     "slices": ("tt.all_to_all(tt.tensor(np.ones((128, 32), 'f4'), slices=1 + rank))", "of 4 pages", "of 2 pages"),
     "memory": ("tt.all_gather(tt.tensor(np.ones((64, 32), 'f4'), ['dram', 'l1'][rank]))", "from dram", "from l1"),
+    "layout": (
+        "tt.all_gather(tt.tensor(np.ones((64, 32), 'f4'), layout=['tile', 'row_major'][rank]))",
+        "tile from",
+        "row_major from",
+    ),
+    "memory config": (
+        "tt.all_gather(x, memory_config=[None, tt.MemoryConfig('height_sharded')][rank])",
+        "to dram at",
+        "to l1 height_sharded of",
+    ),
     "tensors before": (
         "tt.all_to_all(([tt.tensor(np.ones((64, 32), 'f4')) for _ in range(rank)], x)[1])",
-        "to dram 0x",
-        "to dram 0x",
+        " at 0x",
+        " at 0x",
     ),
     "operation": ("[tt.all_gather, tt.all_reduce][rank](x)", "calls all_gather", "rank 1 all_reduce"),
 }

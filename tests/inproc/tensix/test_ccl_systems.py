@@ -153,7 +153,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """As many random programs as ``--programs`` says; all but a few are slow."""
     if metafunc.function is test_random_programs:
         programs = [(name, seed) for name in SYSTEMS for seed in range(metafunc.config.getoption("programs"))]
-        metafunc.parametrize(("system", "seed"), some(programs, *((name, 0) for name in SYSTEMS), names=2))
+        metafunc.parametrize(("system", "seed"), some(programs, *((name, 3) for name in SYSTEMS), names=2))
 
 
 def test_random_programs(tmp_path: Path, system: str, seed: int) -> None:

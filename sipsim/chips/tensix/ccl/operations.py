@@ -538,7 +538,7 @@ class Collectives:
         over = " over data movers" if isinstance(fabric, DataMoverLine) else ""
         what = f"{name}{over} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
         given = *(f"{option}={value}" for option, value in options.items()), str(tensor.placement)
-        place = f"{tensor.layout} from {tensor.memory_config} to {result.memory_config} 0x{result.base:x}"
+        place = f"{tensor.layout} from {tensor.memory_config} to {result.memory_config} at 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         # Fabrics that are open one after the other may have the same number, but not the same chips.
         group = crc32(f"{fabric.number} {fabric.chips}".encode()) + 1
@@ -587,8 +587,9 @@ class Collectives:
         dim = whole(f"{tensor}: dim", dim, -rank, rank - 1) % rank
         count = tensor.parts_along(dim)
         if count % slices:
-            what = "tiles" if tensor.pages.is_tiled else "elements"
-            raise KernelMisuse(f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices")
+            what, advice = ("tiles", " or layout='row_major'") if tensor.pages.is_tiled else ("elements", "")
+            what = f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices"
+            raise KernelMisuse(f"{what}; give a multiple of {slices}, another dimension{advice}")
         return dim
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:

@@ -42,9 +42,9 @@ def memory_config_of(value: Any) -> MemoryConfig:
         KernelMisuse: for an unknown memory, memory layout or buffer type, or a grid that is none.
     """
     if not isinstance(value, MemoryConfig):
-        if not isinstance(value, str):
-            raise KernelMisuse(f"memory_config={value!r}: give dram, l1 or a tt.MemoryConfig")
-        one_of("memory_config", value, (*BUFFERS, *SHARDED))
+        every = *BUFFERS, *SHARDED
+        if not isinstance(value, str) or value not in every:
+            raise KernelMisuse(f"memory_config={value!r}: give one of {', '.join(every)}, or a tt.MemoryConfig")
         return MemoryConfig(INTERLEAVED, value) if value in BUFFERS else MemoryConfig(value)
     one_of("memory_layout", value.memory_layout, (INTERLEAVED, *SHARDED))
     one_of("buffer_type", value.buffer_type, BUFFERS)
