@@ -81,7 +81,7 @@ KINDS = ("interleaved", "width_sharded", "height_sharded", "block_sharded")
 def config(draw: random.Random) -> Any:
     """A memory config, which any shape can have."""
     kind, memory = draw.choice(KINDS), draw.choice(("dram", "l1", "l1"))
-    return memory if kind == "interleaved" else [kind, memory]
+    return memory if kind == "interleaved" else [kind, memory, *draw.choice(([], [], [[1, 1]]))]
 
 
 def shape_and_layout(draw: random.Random, cuts: int) -> tuple[list[int], str | None, int]:
