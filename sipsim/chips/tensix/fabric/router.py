@@ -528,24 +528,20 @@ class Router:
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
         if self._tiles.log.replay is not None:
             self._tiles.log.replay.loaded(self.core, address, header + payload)
-        to, origin, copy_bytes = (
-            channel.far.ring.address(channel.far.used),
-            channel.origins.popleft(),
-            self._protocol.params.copy_bytes,
-        )
+        to, origin = channel.far.ring.address(channel.far.used), channel.origins.popleft()
+        copy_bytes = self._protocol.params.copy_bytes
         if not self._protocol.is_first:
-            self._last_ps = max(self._last_ps, at_ps)
-            self._transmitter.send_at(at_ps, to, set_sender(header, channel.number) + payload, copy_bytes, origin)
-            return at_ps
-        data = header + payload
-        sync = SYNC.pack(len(data), 0, channel.number, 0)
-        self._tiles.store(self.core, _sync_of(address, channel.ring), sync, self.name)
-        if _sync_of(to, channel.far.ring) == to + len(data):
-            data += sync
+            data = set_sender(header, channel.number) + payload
         else:
-            self._transmitter.send_at(at_ps, to, data, copy_bytes, origin)
-            at_ps += self._costs.send
-            to, data = _sync_of(to, channel.far.ring), sync
+            data, sync_at = header + payload, _sync_of(to, channel.far.ring)
+            sync = SYNC.pack(len(data), 0, channel.number, 0)
+            self._tiles.store(self.core, _sync_of(address, channel.ring), sync, self.name)
+            if sync_at == to + len(data):
+                data += sync
+            else:
+                self._transmitter.send_at(at_ps, to, data, copy_bytes, origin)
+                at_ps += self._costs.send
+                to, data = sync_at, sync
         self._last_ps = max(self._last_ps, at_ps)
         self._transmitter.send_at(at_ps, to, data, copy_bytes, origin)
         return at_ps
