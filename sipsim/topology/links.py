@@ -193,7 +193,7 @@ def _check_size(sips: Sips, size: Shape, is_block: bool) -> None:
     count, name = size[0] * size[1], sips.topology
     if is_block and sips.shape is not None and sips.shape != size:
         if sips.shape[0] % size[0] or sips.shape[1] % size[1]:
-            what = f"{name} is {grid_text(size)}, or a mesh of several; give multiples, or leave the shape out"
+            what = f"{name} is {grid_text(size)}, or a mesh of several; give a multiple of each number, or no shape"
             raise Problem(LINK_KEYS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")
         return
     if sips.count != count:

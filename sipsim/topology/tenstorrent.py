@@ -109,8 +109,8 @@ def _galaxies(shape: Shape, wraps: bool) -> Iterator[Join]:
 
 @topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE, is_block=True)
 def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours. With a shape of multiples, such as 16x4,
-    several Galaxies in a larger mesh, joined by the free channels of their edges.
+    """A Galaxy: 32 Wormhole chips in a mesh of 8 columns x 4 rows, 4 links between neighbours. A shape of multiples of
+    8x4, such as 16x4, is a mesh of several Galaxies, joined by the free channels of their edges.
 
     SIPs are numbered row by row, 8 per row of a Galaxy; the descriptor has other numbers. Assumed: a channel at the
     edge of a Galaxy connects to the same channel number of the next one, such as 4.

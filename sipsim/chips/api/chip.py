@@ -215,8 +215,9 @@ class BuiltInJobs(ABC, Generic[PlanType]):
 class ChipKind(ABC, Generic[PlanType]):
     """Chip kind. ``about``: a line for ``--list chips``. ``jobs``: the built-in jobs, or None. ``explainer``: name of a
     module with ``explain(plan, folders, rows)``, for ``--explain``, or ""; a chip does not import this module.
-    ``traces``: whether runs of the kind can be traced. ``compares``: whether the kind writes the data of collectives,
-    which are compared with computed results. ``verifies``: whether the kind has a second pass (``--verify-data``).
+    ``traces``: whether runs of the kind can be traced. ``compares``: whether runs of the kind record the results of
+    collectives, to compare them with computed ones. ``verifies``: whether the kind has a second pass
+    (``--verify-data``).
     ``has_queues``: whether the kind has IPCQ queues, for ``--check-invariants``. ``Params``: schema of
     ``system.chip_params``. ``rules``: more rules for a config with this chip. ``link``: default preset of the links, or
     None.

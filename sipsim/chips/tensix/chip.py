@@ -134,7 +134,7 @@ class TensixChip(Chip):
         for spec in program.kernels:
             if spec.core in routers:
                 what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.session.rank}"
-                advice = "end the fabric first" if is_own else "give another core"
+                advice = "end the fabric first (fabric.terminate)" if is_own else "give another core"
                 raise KernelMisuse(f"{what}, which runs a router of the fabric; {advice}")
         tasks = self.launches.enqueue(program)
         if is_own:

@@ -348,8 +348,8 @@ class Dataflow:
             raise KernelMisuse(f"{what}: no other Tensix tile is there; use noc_async_write")
         if num_dests != len(cores):
             counted = "with" if is_looped else "without"
-            counts = f"num_dests={num_dests!r}, and {len(cores)} Tensix tiles are there, {counted} the source's own"
-            raise KernelMisuse(f"{what}: {counts}; give their number")
+            counts = f"num_dests={num_dests!r}, but {len(cores)} Tensix tiles are there, {counted} the source's own"
+            raise KernelMisuse(f"{what}: {counts}; give num_dests={len(cores)}")
         for done, part in self._packets(nbytes):
             self._issue()
             self._tiles.multicast(self._processor, source + done, cores, destination.address + done, part)

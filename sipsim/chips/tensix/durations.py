@@ -17,8 +17,8 @@ Ps = int
 BEFORE_START = "launch"
 """Name, among the kinds of waits, of the time between the start of a program and the start of a kernel."""
 PROGRAM_GROUPS = 2**33
-"""Number of the group of one chip, for records of programs, minus the chip's rank; larger than the numbers of
-fabrics' groups."""
+"""First group number of programs: programs of chip ``rank`` are in group ``PROGRAM_GROUPS + rank``. All groups of
+fabrics have smaller numbers."""
 MOST_TILES = 4
 """The most tiles that a text names."""
 
@@ -52,8 +52,8 @@ class OperationFacts(NamedTuple):
 
 @dataclass(eq=False)
 class Operation:
-    """Programs of one chip that make one row of results: of a call, whose ``facts`` the call sets when it has enqueued
-    all of its programs, or one program of a script. ``unfinished``: number of programs that have not ended.
+    """Row of results of one chip in the making: all programs of an operation, which sets ``facts`` when it has enqueued
+    them, or one program of a script. ``unfinished``: number of programs that have not ended. ``run``: row number.
     """
 
     facts: OperationFacts | None = None

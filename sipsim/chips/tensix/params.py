@@ -200,8 +200,8 @@ class CclParams(Section, frozen=True):
     tensor for which a reduce-scatter on a ring is direct. ``copier_bytes``: smallest share of a link for which a second
     worker copies the chip's slice; null for none. ``has_barrier``: whether all chips of a fabric begin together.
 
-    Over data movers: ``data_mover_workers``, workers per link and direction, each with a channel of its own, and
-    ``data_mover_packet_bytes``, the size of a full packet.
+    Over data movers: ``data_mover_workers``, worker units per link and direction (two tiles each in an all-gather, one
+    in a reduce-scatter), and ``data_mover_packet_bytes``, the size of a full packet.
     """
 
     launch_ns: Ns

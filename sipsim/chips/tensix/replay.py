@@ -198,8 +198,8 @@ def _recorded(pe: ReplayPe) -> bytes:
 class InFlight:
     """Bytes or increment of a NoC command between issue and arrival. ``name``, ``array``: as a handle of the feed.
 
-    ``place``: where the bytes or the word are; ``text``: the name of the command. ``arrivals``: tiles at which the
-    command has not arrived.
+    ``by``: tile that issued the command. ``place``: address of the bytes or the word; ``text``: name of the command.
+    ``arrivals``: number of tiles at which the command has not arrived yet.
     """
 
     __slots__ = ("__weakref__", "array", "arrivals", "by", "name", "place", "start_ps", "text")
@@ -249,8 +249,8 @@ class Replay:
         self._end((MAKE, *self._at(by), len(data), flight.name), flight)
         return flight
 
-    def added_later(self, by: Core, core: Core, address: int) -> InFlight:
-        """Note an increment that was issued."""
+    def increment_issued(self, by: Core, core: Core, address: int) -> InFlight:
+        """Return the flight of an increment that tile ``by`` has issued; feeds no record."""
         return self._flight(by, None, "increment", flat(core, address))
 
     def arrived(self, flight: InFlight, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:

@@ -173,7 +173,7 @@ class Tiles:
         memory = self.memory(core)
         memory.check_target(address, ATOMIC_BYTES, by.name)
         start_ps, replay = self.engine.now_ps, self.log.replay
-        flight = None if replay is None else replay.added_later(by.core, core, address)
+        flight = None if replay is None else replay.increment_issued(by.core, core, address)
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
@@ -309,7 +309,7 @@ class Tiles:
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
         replay = self.log.replay
-        flight = None if replay is None else replay.added_later(src, core, address)
+        flight = None if replay is None else replay.increment_issued(src, core, address)
 
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32

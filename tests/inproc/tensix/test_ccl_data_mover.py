@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_refused_by_name(
 def test_a_page_that_fits_no_packet_is_refused(tmp_path: Path, op: str) -> None:
     error = error_of(on_all(tmp_path, "ring", 3, [(op, "f32", [3, 5000], 0, "dram", {})]))
     assert error.startswith("KernelMisuse: ")
-    assert "its pages are 20000 B, more than a packet of 16384 B" in error
+    assert "its segments are 20000 B, more than a packet of 16384 B" in error
 
 
 OPEN = """

@@ -246,7 +246,7 @@ MISTAKES = [
     ({"topology": "t3000", "count": 2}, "system.sips.count = 2: t3000 has 8 SIPs; leave the count out"),
     (
         {"topology": "galaxy", "shape": [4, 8]},
-        "system.sips.shape = 4x8: galaxy is 8x4, or a mesh of several; give multiples, or leave the shape out",
+        "system.sips.shape = 4x8: galaxy is 8x4, or a mesh of several; give a multiple of each number, or no shape",
     ),
     (
         {"topology": "galaxy", "count": 64},

@@ -1,7 +1,7 @@
 """Operations over data movers: the share of each worker, the channels of the data movers, and the program of one chip.
 
-Every chip moves packets between its two neighbours only. A *unit* is a worker of a link and a direction with a channel
-of its own, at the same place in the L1s of the Ethernet cores at both ends of the link.
+Every chip moves packets between its two neighbours only. A *unit* moves them in one direction: it has a channel from
+the neighbour behind, a channel to the next one, and one worker tile (reduce-scatter) or two (all-gather).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -146,10 +146,10 @@ class DataMoverLine:
     def reduce_scatter(
         self, tensor: Tensor, output: Tensor, dim: int, slice_packets: int, operation: Operation
     ) -> Program:
-        """Return the program of a reduce-scatter on a ring. A worker takes its slices one after the other. Of each
-        slice it first sends the fracture of the chip before it, then adds its input to what arrives and passes the
-        sum on, until its own fracture is complete. ``slice_packets``: packets of a slice; 0 for as many as the pipeline
-        holds.
+        """Return the program of a reduce-scatter on a ring. A worker handles its slices one after the other. It
+        first sends the slice in the fracture of the previous chip, then adds its chip's input to each partial sum that
+        arrives and sends the sum on, until the sum of its chip's fracture is complete. ``slice_packets``: packets of a
+        slice; 0 for as many as the pipeline holds.
 
         Raises:
             KernelMisuse: on a line, and as :meth:`all_gather`.

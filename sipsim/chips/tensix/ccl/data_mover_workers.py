@@ -1,9 +1,9 @@
 """Kernels of operations over data movers, as in the CCL developer guide, and their records.
 
-An all-gather has a worker unit of two cores per channel: the *sender* core (kernels ``gather_reader``,
-``gather_sender``) and the *receiver* core (``gather_receiver``, ``gather_writer``). A reduce-scatter has one core per
-pair of a receiver and a sender channel (``scatter_reader``, ``scatter_adder``, ``scatter_writer``). The kernels of a
-core share a circular buffer of packets.
+A unit of an all-gather has two cores: the *sender* core (kernels ``gather_reader``, ``gather_sender``) with the sender
+channel, and the *receiver* core (``gather_receiver``, ``gather_writer``) with the receiver channel. A unit of a
+reduce-scatter has one core with both channels (``scatter_reader``, ``scatter_adder``, ``scatter_writer``). The kernels
+of a core share a circular buffer of packets.
 """
 
 from functools import partial

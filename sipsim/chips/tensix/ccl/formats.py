@@ -88,12 +88,12 @@ class BlockFormat(Format):
 
     A tile is its 64 exponents and then its elements of ``bits``, face by face (upper left, upper right, lower left,
     lower right) and row by row in a face; of two elements in a byte, the first has the low bits. An element is a sign
-    and a magnitude ``m``, in units of 2**(exponent - 127) whose leading bit counts 1: ``m`` / 2**(``bits`` - 2).
+    and a magnitude ``m`` of ``bits`` - 1 bits, with the value ``m`` * 2**(exponent - 127 - (``bits`` - 2)).
 
     Rounding: the exponent is that of the largest magnitude in the block, as in f32, at least 1; each magnitude is
     rounded to the nearest, ties to even, and saturates at the largest ``m``. A zero has no sign, and a block of zeros
-    has exponent 0. Sums beyond f32 saturate. Infinities and NaN are refused as elements of a tensor; a NaN that a sum
-    of bytes makes that no encoding made becomes 0. Source: layout and rounding of tt-metal's
+    has exponent 0. Sums beyond f32 saturate. Infinities and NaN are refused as elements of a tensor; bytes
+    that no encoding made may have the sum NaN, which becomes 0. Source: layout and rounding of tt-metal's
     ``blockfloat_common.cpp``, which differs in two cases: it drops bits below 2**-23 of the block's unit before it
     rounds, and its magnitudes of f32's subnormals have a leading one.
     """
@@ -156,7 +156,7 @@ def format_of(array: Array, name: str | None) -> Format:
     """
     own = next((each for each in DTYPES.values() if each.numpy == array.dtype), None)
     if own is None:
-        raise KernelMisuse(f"a tensor has no elements of type {array.dtype}; give one of {', '.join(DTYPES)}")
+        raise KernelMisuse(f"elements of type {array.dtype}: no tensor has them; give one of {', '.join(DTYPES)}")
     if name is None:
         return FORMATS[own.name]
     block = BLOCK_FORMATS[one_of("dtype", name, BLOCK_FORMATS)]
@@ -165,6 +165,6 @@ def format_of(array: Array, name: str | None) -> Format:
     wrong = np.argwhere(~np.isfinite(array.astype(np.float32)))
     if len(wrong):
         at = tuple(wrong[0].tolist())
-        what = f"element {at} of the array is {array[at]}, for which a block has no code"
+        what = f"element {at} of the array is {array[at]}, which no block can hold"
         raise KernelMisuse(f"dtype={name!r}: {what}; give finite numbers")
     return block

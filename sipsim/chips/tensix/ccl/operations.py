@@ -232,10 +232,11 @@ class Collectives:
         transport: str = FABRIC,
     ) -> Tensor | MeshTensor:
         """Enqueue a reduce-scatter: each chip gets one slice of the sum of all tensors. ``is_direct``: whether chips of
-        a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: packets of one
-        slice that a ring worker forwards before the next slice, 0 for all, or over data movers for as many as the
-        pipeline holds; larger slices deadlock there. Data movers need a ring, and take no ``fabric``, ``is_direct`` and
-        ``chunks_per_sync``. For other arguments see :meth:`all_gather`.
+        a ring send slices straight to the owners; if None, only for small tensors. ``slice_packets``: on the fabric,
+        packets of one slice that a ring worker forwards before the next slice, 0 for all; over data movers, the most
+        packets of a slice of the tensor slicer, 0 for as many as the pipeline holds; larger slices deadlock. Data
+        movers need a ring, and take no ``fabric``, ``is_direct`` or ``chunks_per_sync``. For other arguments see
+        :meth:`all_gather`.
         """
         own, config = self._own(tensor), config_or_none(memory_config)
         given: dict[str, object] = {"fabric": fabric, "is_direct": is_direct, "chunks_per_sync": chunks_per_sync}
@@ -587,9 +588,12 @@ class Collectives:
         dim = whole(f"{tensor}: dim", dim, -rank, rank - 1) % rank
         count = tensor.parts_along(dim)
         if count % slices:
-            what, advice = ("tiles", " or layout='row_major'") if tensor.pages.is_tiled else ("elements", "")
+            is_tiled = tensor.pages.is_tiled
+            what, advice = "tiles" if is_tiled else "elements", ", or another dimension"
+            if is_tiled and tensor.dtype.has_rows:
+                advice = ", another dimension, or layout='row_major'"
             what = f"{tensor}: {count} {what} along dimension {dim} cannot be cut into {slices} slices"
-            raise KernelMisuse(f"{what}; give a multiple of {slices}, another dimension{advice}")
+            raise KernelMisuse(f"{what}; give a multiple of {slices}{advice}")
         return dim
 
     def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
@@ -624,7 +628,8 @@ class Collectives:
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.is_tiled and tensor.pages.page_bytes > packet_bytes:
             what = f"{tensor}: its tiles are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
-            raise KernelMisuse(f"{what}; give layout='row_major', or longer packets (payload_bytes, ccl.packet_bytes)")
+            rows = "layout='row_major', or " if tensor.dtype.has_rows else ""
+            raise KernelMisuse(f"{what}; give {rows}longer packets (payload_bytes, ccl.packet_bytes)")
         if fabric.topology not in TOPOLOGIES:
             raise KernelMisuse(f"the fabric has topology {fabric.topology}; operations need {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"

@@ -45,8 +45,9 @@ def segments_per_packet(segments: Segments, packet_bytes: int) -> int:
         KernelMisuse: if a segment is longer than a packet.
     """
     if segments.nbytes > packet_bytes:
-        what = f"{segments.tensor}: its pages are {segments.nbytes} B, more than a packet of {packet_bytes} B"
-        raise KernelMisuse(f"{what}; give shorter rows, or longer packets")
+        what = f"{segments.tensor}: its segments are {segments.nbytes} B, more than a packet of {packet_bytes} B"
+        longer = "packet_bytes of packetize, ccl.data_mover_packet_bytes"
+        raise KernelMisuse(f"{what}; give shorter rows, or longer packets ({longer})")
     return packet_bytes // segments.nbytes
 
 

@@ -127,9 +127,9 @@ class Shards(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Size of a tensor in what shards do not cut: rows x columns ``of`` tiles or elements.
+    """Size of a tensor in units that shards do not cut: ``rows`` x ``columns``. ``of``: ``tiles`` or ``elements``.
 
-    ``least``: columns of which shards have a multiple, if cores are not chosen by the script.
+    ``least``: the width of each shard is a multiple of this number of columns, if the config has no core grid.
     """
 
     rows: int
@@ -156,12 +156,12 @@ def shards_of(config: MemoryConfig, extent: Extent, grid: Grid) -> Shards:
     height, width = config.core_grid
     if height > len(grid) or width > len(grid[0]):
         what = f"the cores of {config.buffer_type} have {len(grid)} rows and {len(grid[0])} columns"
-        raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give no more")
+        raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give a grid of at most {len(grid)}x{len(grid[0])}")
     found = _shards(config.memory_layout, config.core_grid)
     if not extent.has(found):
         count = f"{found.down} x {found.across}"
         what = f"{extent.rows} x {extent.columns} {extent.of} cannot be cut into {count} equal shards"
-        raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give a grid that divides, or none")
+        raise KernelMisuse(f"core_grid={config.core_grid}: {what}; give a grid with equal shards, or no core_grid")
     return found
 
 

@@ -17,8 +17,9 @@ Moves = Callable[[int, int], tuple[Part, Part] | None]
 
 @checked("tt")
 class RootedCollectives(Collectives):
-    """Collectives with those that name a chip. All chips of the line or ring make the same call, each with a tensor of
-    the same shape, type and config. ``src``, ``dst``: ranks. For other arguments see :meth:`all_gather`.
+    """Calls of :class:`Collectives`, and operations that name a chip by its rank, ``src`` or ``dst``. All chips of the
+    line or ring make the same call, each with a tensor of the same shape, type and config. All allocate the result.
+    For other arguments see :meth:`all_gather`.
     """
 
     def broadcast(

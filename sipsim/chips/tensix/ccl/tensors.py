@@ -1,7 +1,7 @@
 """Tensors of a host script: pages in the DRAM channels of a chip, or in the L1 of the chip's workers.
 
 A page is a tile of 32 x 32 elements in row-major order, or a row of the last dimension; in a shard, the shard's part of
-this row. Of an interleaved tensor, adjacent pages form a run in one channel; the next run is in the next channel.
+this row. In an interleaved tensor, adjacent pages form a run on one core; the next run is on the next core.
 Hardware interleaves single pages and states an address per page in a packet; here a packet states only one address.
 """
 
@@ -62,7 +62,7 @@ def pages_of(shape: Sequence[int], dtype: Format, layout: str | None = None, acr
             of a format that has tiles alone.
     """
     if not shape or not all(shape):
-        raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements; give dimensions of 1 or more")
+        raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements or no dimension; give 1 or more of each")
     if layout is not None:
         one_of("layout", layout, LAYOUTS)
     *outer, last = shape
@@ -80,7 +80,7 @@ def pages_of(shape: Sequence[int], dtype: Format, layout: str | None = None, acr
 
 
 def extent_of(pages: Pages) -> Extent:
-    """Return the extent in tiles of an array in tiles, or in elements of one in whole rows, for shards of words."""
+    """Return the extent of an array for shards: in tiles or, for whole rows, in elements; ``least``: of a word."""
     rows = pages.n_pages // pages.grid[-1]
     if pages.is_tiled:
         return Extent(rows, pages.grid[-1], "tiles")
@@ -138,7 +138,7 @@ class Tensor:
         return Segments(self, self.pages.grid, self.pages.page_bytes, 1)
 
     def parts_along(self, dim: int) -> int:
-        """Return the parts along a dimension that operations do not cut: tiles, or elements of tensors in rows."""
+        """Return the number of tiles, or of elements of a tensor in rows, along a dimension; no operation cuts one."""
         return self.pages.grid[dim] if self.pages.is_tiled else self.shape[dim]
 
 
@@ -198,8 +198,8 @@ Part = tuple[Segments, Sequence[int]]
 
 
 def pieces(parts: Sequence[Part], most_bytes: int) -> list[PageGroup]:
-    """Return the segments that several tensors have in the same order, in groups of at most ``most_bytes``. A group
-    ends where segments are not adjacent in one of the tensors. A longer segment is cut.
+    """Return groups of at most ``most_bytes`` of the segments that several tensors have in the same order. A group ends
+    where segments are not adjacent in one of the tensors. A segment longer than ``most_bytes`` is cut.
     """
     nbytes, per_page = parts[0][0].nbytes, min(segments.per_page for segments, _ in parts)
     if nbytes > most_bytes:

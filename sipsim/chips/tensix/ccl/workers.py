@@ -110,7 +110,7 @@ class Place(NamedTuple):
         return self.size // 2
 
     def reach_once(self, way: Direction) -> int:
-        """Return :meth:`reach`, of a ring without the chip that is equally far in both directions for one of them."""
+        """Return :meth:`reach`, but count the chip of a ring that is equally far in both directions only for ``E``."""
         reach = self.reach(way)
         return reach - (way is Direction.W and self.is_shared(reach))
 

@@ -229,8 +229,9 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
         raise KernelMisuse(f"a packet cannot add {target.value} to a word; give 0 to {MOST_VALUE}")
     if is_short:
         if route.short is None or target.command not in _SHORT_KINDS:
-            what = "a unicast, or a multicast of distances up to 15, on a line, and writes or increments"
-            raise KernelMisuse(f"the headers of this revision hold {what}")
+            given = f"command {target.command.name} on a route of {len(route.nibbles)} hops does not fit"
+            what = "the headers of this revision hold a unicast, or a multicast of distances up to 15, on a line"
+            raise KernelMisuse(f"{given}: {what}; give such a route, and a write, an increment or a write to tiles")
         start, number = route.short
         is_chips = number > 1
         first = _SHORT_KINDS[target.command] | is_chips * _CHIP_MULTICAST, number << 4 | start if is_chips else start

@@ -265,8 +265,8 @@ class Router:
         self.wake()
 
     def _packet_arrived(self, channel: ReceiverChannel, writer: str) -> None:
-        """Count a packet that is whole in a receiver's slot. In the first revision its sync word says so, which the
-        router itself clears later.
+        """Count a packet that is whole in a receiver's slot. In the first revision a packet is whole when
+        its sync word arrives. The router's own later write, which clears that word, does not count.
         """
         if self._protocol.is_first and writer is not FAR_END:
             return
@@ -589,7 +589,8 @@ class Router:
 
     def _send_sync(self, number: int, bytes_sent: int, at_ps: Ps) -> None:
         """Send the sync word of a slot back to the slot of sender channel ``number``, behind all earlier commands: as
-        first-level acknowledgement of ``bytes_sent``, or as second-level one with 0. The words leave from two places.
+        first-level acknowledgement with the packet's ``bytes_sent``, or as second-level one with
+        ``bytes_sent`` 0. The two leave from two addresses.
         """
         is_ack = bool(bytes_sent)
         told = self._told[is_ack]
