@@ -9,7 +9,7 @@ from sipsim.core.errors import HOST_MEMORY, NO_MEMORY, AhbmError, error_text
 from sipsim.core.streams import LostPacket
 from sipsim.core.task import TaskFailed
 from sipsim.core.units import format_time_ps
-from sipsim.records.code_place import raised_at, result_or_none, users_traceback, working_folder
+from sipsim.records.code_place import INSTALLED, raised_at, result_or_none, users_traceback, working_folder
 
 LONGEST_MESSAGE = 4096
 LONGEST_DETAIL = 65536
@@ -75,11 +75,13 @@ def _sendable(text: str, longest: int) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the last line of the user's code in the traceback, or ""."""
+    """Return the last line of the user's code in the traceback, or "". A line of an installed package or of Python's
+    library, by which the simulator may have been called, is the user's only if there is no other.
+    """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_SIMULATOR)]
     if not frames:
         return ""
-    last = frames[-1]
+    last = next((frame for frame in reversed(frames) if not frame.filename.startswith(INSTALLED)), frames[-1])
     path, folder = Path(last.filename), working_folder()
     shown = path.relative_to(folder) if folder and path.is_relative_to(folder) else path
     return _sendable(f"  {shown}:{last.lineno}: {last.line}", LONGEST_MESSAGE)

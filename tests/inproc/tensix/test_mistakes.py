@@ -36,6 +36,13 @@ def line_of(done: Run) -> int:
     return int(found[1])
 
 
+def test_an_operation_is_refused_with_the_line_of_its_call(tmp_path: Path) -> None:
+    """Not with one of Python's library, through which the operation opens its fabric."""
+    call = "tt.all_gather(tt.tensor(np.ones(4, np.int32)), chips=[0, 0])"
+    source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    {call}\n"
+    assert line_of(run("--topology", "n300", script_file(tmp_path, source))) == 3
+
+
 def refused(folder: Path, place: str, call: str) -> Run:
     return run(*FLAGS, script_file(folder, SCRIPT.format(place=place, call=call)))
 
