@@ -143,13 +143,16 @@ SHAPE_PATH = "system.sips.shape"
 
 
 def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
-    """Yield the paths and values of the SIP count and chip kind if the topology fixes these; they replace defaults."""
+    """Yield the paths and values of the SIP count and chip kind if the topology, or the shape of a mesh of several,
+    fixes these; they replace defaults.
+    """
     try:
         chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
     except UnknownName:
         return
     if chosen.size is not None:
-        yield ("system", "sips", "count"), chosen.size[0] * chosen.size[1]
+        given = resolved.topology.system.sips.shape if chosen.is_block else None
+        yield ("system", "sips", "count"), math.prod(given or chosen.size)
     if chosen.chip is not None:
         yield ("system", "chip"), chosen.chip
 

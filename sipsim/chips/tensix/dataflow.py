@@ -168,8 +168,9 @@ class Dataflow:
         Raises:
             KernelMisuse: as for :meth:`noc_async_write_multicast`, and for an address that is no multiple of 4.
         """
-        self._check_word(destination.address)
-        self._multicast("noc_semaphore_set_multicast", source, destination, ATOMIC_BYTES, num_dests, is_looped=False)
+        self._multicast(
+            "noc_semaphore_set_multicast", source, destination, ATOMIC_BYTES, num_dests, is_looped=False, is_word=True
+        )
 
     def noc_semaphore_set_multicast_loopback_src(
         self, source: int, destination: NocMulticastAddress, num_dests: int
@@ -180,9 +181,8 @@ class Dataflow:
         Raises:
             KernelMisuse: as for :meth:`noc_semaphore_set_multicast`, and for a rectangle of this tile alone.
         """
-        self._check_word(destination.address)
         name = "noc_semaphore_set_multicast_loopback_src"
-        self._multicast(name, source, destination, ATOMIC_BYTES, num_dests, is_looped=True)
+        self._multicast(name, source, destination, ATOMIC_BYTES, num_dests, is_looped=True, is_word=True)
 
     def noc_async_write_copy(self, source: int, destination: NocAddress, nbytes: int) -> None:
         """Start to write as :meth:`noc_async_write` does, for library kernels: the bytes are copied when the packet's
@@ -333,11 +333,20 @@ class Dataflow:
             raise KernelMisuse(f"{self._processor.name}: transaction id {transaction_id} is not in 0 to {last}")
 
     def _multicast(
-        self, name: str, source: int, destination: object, nbytes: int, num_dests: int, is_looped: bool
+        self,
+        name: str,
+        source: int,
+        destination: object,
+        nbytes: int,
+        num_dests: int,
+        is_looped: bool,
+        is_word: bool = False,
     ) -> None:
         if not isinstance(destination, NocMulticastAddress):
             what = f"{self._processor.name}: {name} to {destination!r}"
             raise KernelMisuse(f"{what}; give what get_noc_multicast_addr returns")
+        if is_word:
+            self._check_word(destination.address)
         try:
             inside = self._tiles.receivers(destination.first, destination.last)
         except KernelMisuse as misuse:

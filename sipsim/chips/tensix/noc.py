@@ -93,10 +93,13 @@ class NocFraming(Framing):
 
 
 class Tree(NamedTuple):
-    """Tree of a multicast. ``route``: all edges of the tree, each once. ``heads_ps``: latency of the head to a tile."""
+    """Tree of a multicast. ``route``: all edges of the tree, each once. ``heads_ps``: latency of the head to a tile.
+    ``longest_ps``: the largest of these.
+    """
 
     route: Route
     heads_ps: dict[Core, int]
+    longest_ps: int
 
 
 class NocGraph:
@@ -168,6 +171,10 @@ class NocGraph:
             nearer = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
         return nearer
 
+    def nearer_tree(self, src: Core, tiles: tuple[Core, ...]) -> int:
+        """Return the number of the NoC whose tree has the shorter longest path."""
+        return min(NOCS, key=lambda noc: self.tree(noc, src, tiles).longest_ps)
+
     def hops(self, noc: int, src: Core, dst: Core) -> int:
         """Return the number of hops of a NoC between the routers of two tiles."""
         dx, dy = self._distance(noc, src, dst)
@@ -226,7 +233,7 @@ class NocGraph:
         for _ in range(max((y - src.y) * sign % params.height for y in rows)):
             trunk, head_ps = walk(trunk, 0, 1, 1, head_ps)
             branch(trunk, head_ps)
-        return Tree(Route(edges[0].src, 0, tuple(edges)), heads_ps)
+        return Tree(Route(edges[0].src, 0, tuple(edges)), heads_ps, max(heads_ps.values()))
 
     def _bank(self, core: Core) -> Edge:
         """Return the edge of a DRAM channel, whose bus carries both reads and writes."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import TileMemory
-from sipsim.chips.tensix.noc import NOCS, Core, FloorPlan, Kind, NocGraph, Tree
+from sipsim.chips.tensix.noc import Core, FloorPlan, Kind, NocGraph, Tree
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.replay import InFlight
 from sipsim.chips.tensix.results import TileLog
@@ -229,30 +229,6 @@ class Tiles:
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
 
     def deliver(
-        self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
-    ) -> None:
-        """Write bytes for a router, ``delay_ps`` from now, over the NoC with the shorter path.
-
-        ``arrived(acknowledged_ps)``: called at the arrival, with the time of the acknowledgement.
-        """
-        memory = self.memory(core)
-        memory.check_target(to, len(data), by)
-        noc = self._graph.nearer(src, core)
-        if self.jitter is not None:
-            delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
-        start_ps, replay = self.engine.now_ps + delay_ps, self.log.replay
-        flight = None if replay is None else replay.made(src, data)
-
-        def arrive(_head_ps: int, _tail_ps: int) -> None:
-            memory.write(to, data, self.engine.now_ps, by)
-            self.log.noc_write(start_ps, src, core, to, data)
-            if flight is not None and replay is not None:
-                replay.arrived(flight, core, memory, to, len(data))
-            arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
-
-        self._carry((noc, src), self._graph.data_route(noc, src, core), len(data), arrive, delay_ps)
-
-    def deliver_multicast(
         self,
         src: Core,
         cores: tuple[Core, ...],
@@ -262,13 +238,15 @@ class Tiles:
         delay_ps: int,
         arrived: Callable[[int], None],
     ) -> None:
-        """Write bytes to the same address of several tiles for a router, ``delay_ps`` from now, over the NoC whose tree
-        has the shorter longest path. ``arrived``: as for :meth:`deliver`, called at each arrival.
+        """Write bytes to the same address of one tile or several for a router, ``delay_ps`` from now, over the NoC with
+        the shorter path or tree.
+
+        ``arrived(acknowledged_ps)``: called at the arrival at each tile, with the time of the tile's acknowledgement.
         """
         memories = {core: self.memory(core) for core in cores}
         for memory in memories.values():
             memory.check_target(to, len(data), by)
-        noc = min(NOCS, key=lambda each: max(self._graph.tree(each, src, cores).heads_ps.values()))
+        noc = self._graph.nearer(src, cores[0]) if len(cores) == 1 else self._graph.nearer_tree(src, cores)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, cores[-1], self.engine.now_ps, delay_ps)
         start_ps, replay = self.engine.now_ps + delay_ps, self.log.replay
@@ -281,7 +259,11 @@ class Tiles:
                 replay.arrived(flight, core, memories[core], to, len(data))
             arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
-        self._spread((noc, src), self._graph.tree(noc, src, cores), len(data), arrive, delay_ps)
+        if len(cores) > 1:
+            self._spread((noc, src), self._graph.tree(noc, src, cores), len(data), arrive, delay_ps)
+            return
+        route = self._graph.data_route(noc, src, cores[0])
+        self._carry((noc, src), route, len(data), lambda _head_ps, _tail_ps: arrive(cores[0]), delay_ps)
 
     def _spread(self, source: Hashable, tree: Tree, nbytes: int, arrive: Callable[[Core], None], delay_ps: int) -> None:
         """Carry a packet over a tree, in ``delay_ps``: one flow on all edges, which ends at each tile once the tile's

@@ -240,6 +240,7 @@ def sips_of(settings: dict[str, Any]) -> Sips:
 def test_a_topology_implies_its_count(name: str, chips: int) -> None:
     assert sips_of({"topology": name}).count == chips == sips_of({"topology": name, "count": chips}).count
     assert sips_of({"topology": "tt_ring"}).count == 2, "the default"
+    assert sips_of({"topology": "galaxy", "shape": [16, 4]}).count == 64
 
 
 MISTAKES = [

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sipsim.chips.tensix.arguments import one_of
-from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.dtypes import DTYPES, DType, dtype_of_numpy
 from sipsim.core.errors import KernelMisuse
 
 Array = np.ndarray[Any, Any]
@@ -154,7 +154,7 @@ def format_of(array: Array, name: str | None) -> Format:
     Raises:
         KernelMisuse: if no tensor can have this type, or the block format is unknown or cannot have these elements.
     """
-    own = next((each for each in DTYPES.values() if each.numpy == array.dtype), None)
+    own = dtype_of_numpy(array.dtype)
     if own is None:
         raise KernelMisuse(f"elements of type {array.dtype}: no tensor has them; give one of {', '.join(DTYPES)}")
     if name is None:

@@ -749,10 +749,7 @@ class Router:
             self.wake()
 
         delay_ps = at_ps - self._engine.now_ps
-        if len(cores) == 1:
-            self._tiles.deliver(self.core, cores[0], address, data, self.name, delay_ps, arrived)
-        else:
-            self._tiles.deliver_multicast(self.core, tuple(cores), address, data, self.name, delay_ps, arrived)
+        self._tiles.deliver(self.core, tuple(cores), address, data, self.name, delay_ps, arrived)
 
     def _increment(self, target: Target, at_ps: Ps) -> None:
         delay_ps, word = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
