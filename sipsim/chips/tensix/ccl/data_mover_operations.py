@@ -9,9 +9,9 @@ from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
+from sipsim.chips.tensix.ccl.circular_buffer import CircularBuffer, slots_for
 from sipsim.chips.tensix.ccl.data_mover_workers import (
     ChannelEnd,
-    CircularBuffer,
     ReceiverUnit,
     ScatterOp,
     ScatterUnit,
@@ -26,7 +26,7 @@ from sipsim.chips.tensix.ccl.data_mover_workers import (
 )
 from sipsim.chips.tensix.ccl.packets import Packet, packetize, segments_per_packet
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
-from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Segments, Tensor, segments_of
+from sipsim.chips.tensix.ccl.tensors import Segments, Tensor, segments_of
 from sipsim.chips.tensix.ccl.workers import SIDES, Place
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.durations import Operation
@@ -191,7 +191,7 @@ class DataMoverLine:
             if ops:
                 (core,) = self._unit_cores(key, 1)
                 buffer, to_and_fro = builder.buffer(core, 2, hint), (ends[key, False], ends[key, True])
-                unit = ScatterUnit(ops, *to_and_fro, buffer, packet_bytes, tensor.dtype, self._ccl)
+                unit = ScatterUnit(ops, *to_and_fro, buffer, tensor.dtype, self._ccl)
                 builder.add(scatter_reader, core, READER, unit)
                 builder.add(scatter_adder, core, ComputeConfig(), unit)
                 builder.add(scatter_writer, core, WRITER, unit)
@@ -258,13 +258,13 @@ class _Builder:
 
     def slots(self, operands: int) -> int:
         """Return the number of slots of a circular buffer whose slots have space for several operands."""
-        return min(max(BUFFER_BYTES // (operands * self._packet_bytes), 1), self._ccl.buffer_packets)
+        return slots_for(operands * self._packet_bytes, self._ccl)
 
     def buffer(self, core: Core, operands: int, hint: str = "") -> CircularBuffer:
         """Return the circular buffer of a worker."""
         ring = Ring(self._metal.l1_base(core), self.slots(operands), operands * self._packet_bytes)
         pushed, summed, popped = (self.semaphore(core) for _ in range(3))
-        return CircularBuffer(ring, pushed, summed, popped, hint)
+        return CircularBuffer(ring, self._packet_bytes, pushed, summed, popped, 1 / self._ccl.add_GBps, hint)
 
     def data_mover(
         self, core: Core, channels: Sequence[tuple[UnitKey, bool, int, Core]]

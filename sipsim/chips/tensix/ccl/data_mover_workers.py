@@ -6,18 +6,16 @@ reduce-scatter has one core with both channels (``scatter_reader``, ``scatter_ad
 of a core share a circular buffer of packets.
 """
 
-from functools import partial
 from typing import NamedTuple
 
+from sipsim.chips.tensix.ccl.circular_buffer import CircularBuffer
 from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.packets import Packet
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface
 from sipsim.chips.tensix.edm.worker import EdmReceiver, EdmSender
-from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 
 INPUT, OUTPUT = 0, 1
 """Numbers of a packet's tensors."""
@@ -37,39 +35,6 @@ class ChannelEnd(NamedTuple):
     def receiver(self, df: Dataflow, hint: str = "") -> EdmReceiver:
         """Return the end for a kernel that receives."""
         return EdmReceiver(self.core, self.channel, self.semaphore, df, hint)
-
-
-class CircularBuffer(NamedTuple):
-    """Circular buffer of packets in the L1 of a worker. ``pushed``, ``summed``, ``popped``: addresses of words that
-    count packets. ``hint``: text after the name of a wait.
-    """
-
-    ring: Ring
-    pushed: int
-    summed: int
-    popped: int
-    hint: str = ""
-
-    def wait_for_room(self, number: int, df: Dataflow) -> int:
-        """Wait for the slot of packet ``number``; return the slot's address."""
-        least = number + 1 - self.ring.slots
-        if least > 0:
-            df.wait_until(partial(_is_more, df, self.popped, least - 1), f"room in its circular buffer{self.hint}")
-        return self.ring.address(number)
-
-    def wait_for_packet(self, number: int, word: int, df: Dataflow) -> int:
-        """Wait until the count at ``word``, ``pushed`` or ``summed``, has packet ``number``; return its address."""
-        df.wait_until(partial(_is_more, df, word, number), f"a packet in its circular buffer{self.hint}")
-        return self.ring.address(number)
-
-    @staticmethod
-    def advance(number: int, word: int, df: Dataflow) -> None:
-        """Set the count at a word to the packets up to ``number``."""
-        df.store(word, (number + 1).to_bytes(ATOMIC_BYTES, "little"))
-
-
-def _is_more(df: Dataflow, word: int, number: int) -> bool:
-    return df.peek_word(word) > number
 
 
 class SenderUnit(NamedTuple):
@@ -166,14 +131,13 @@ class ScatterOp(NamedTuple):
 
 class ScatterUnit(NamedTuple):
     """Worker of a reduce-scatter. ``receives``, ``sends``: the worker's ends of its two channels. A slot of the buffer
-    has space for two operands, ``operand_bytes`` apart.
+    has space for two operands.
     """
 
     ops: list[ScatterOp]
     receives: ChannelEnd
     sends: ChannelEnd
     buffer: CircularBuffer
-    operand_bytes: int
     dtype: Format
     ccl: CclParams
 
@@ -185,7 +149,7 @@ def scatter_reader(unit: ScatterUnit, df: Dataflow) -> None:
     for number, op in enumerate(unit.ops):
         slot = unit.buffer.wait_for_room(number, df)
         df.owe(unit.ccl.page_ns * op.packet.pages)
-        op.packet.read(INPUT, slot if op.is_first else slot + unit.operand_bytes, df)
+        op.packet.read(INPUT, slot if op.is_first else slot + unit.buffer.operand_bytes, df)
         if op.is_first:
             df.noc_async_read_barrier()
         else:
@@ -196,10 +160,9 @@ def scatter_reader(unit: ScatterUnit, df: Dataflow) -> None:
 def scatter_adder(unit: ScatterUnit, df: Dataflow) -> None:
     """Kernel that adds the chip's packet to the partial sum."""
     for number, op in enumerate(unit.ops):
-        slot = unit.buffer.wait_for_packet(number, unit.buffer.pushed, df)
+        unit.buffer.wait_for_packet(number, unit.buffer.pushed, df)
         if not op.is_first:
-            df.owe(op.packet.nbytes / unit.ccl.add_GBps)
-            df.put_sum(slot, unit.dtype, op.packet.nbytes, unit.operand_bytes, 2)
+            unit.buffer.add(number, unit.dtype, op.packet.nbytes, 2, df)
         unit.buffer.advance(number, unit.buffer.summed, df)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from sipsim.chips.tensix.ccl.circular_buffer import CircularBuffer, slots_for
 from sipsim.chips.tensix.ccl.formats import Format
-from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, PageGroup
+from sipsim.chips.tensix.ccl.tensors import PageGroup
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
@@ -132,12 +133,10 @@ class Worker:
     """
 
     endpoint: FabricEndpoint | None
-    buffer: Ring
+    buffer: CircularBuffer
     dtype: Format
-    operand_bytes: int
     launch_ns: float
     page_ns: float
-    add_ns_per_byte: float
     batch: int
 
     def __init__(self, link: int, side: Direction, core: Core, words: Semaphores, counts: dict[int, int]) -> None:
@@ -157,12 +156,13 @@ class Worker:
         has space for all operands of a packet. ``endpoint``: the connection to the fabric, or None.
         """
         operands = max((len(each.reads) for each in self.packets), default=1)
-        slot_bytes = operands * ccl.packet_bytes
-        slots = min(max(BUFFER_BYTES // slot_bytes, 1), ccl.buffer_packets)
+        slot_bytes, words = operands * ccl.packet_bytes, self.words
+        ring = Ring(base, slots_for(slot_bytes, ccl), slot_bytes)
         self.endpoint = endpoint
-        self.buffer = Ring(base, slots, slot_bytes)
-        self.dtype, self.operand_bytes, self.batch = dtype, ccl.packet_bytes, ccl.read_packets
-        self.launch_ns, self.page_ns, self.add_ns_per_byte = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
+        counts = words.pushed, words.summed, words.popped
+        self.buffer = CircularBuffer(ring, ccl.packet_bytes, *counts, 1 / ccl.add_GBps)
+        self.dtype, self.batch = dtype, ccl.read_packets
+        self.launch_ns, self.page_ns = ccl.launch_ns, ccl.page_ns
 
     @property
     def adds(self) -> bool:
@@ -241,36 +241,36 @@ SIGN: Final = 0x80000000
 def reader(worker: Worker, df: Dataflow) -> None:
     """Kernel that reads packets into the buffer, ``batch`` at a time. A batch is pushed when all bytes have arrived."""
     df.owe(worker.launch_ns)
-    words, buffer, packets = worker.words, worker.buffer, worker.packets
-    df.store(words.popped, bytes(4))
+    buffer, packets = worker.buffer, worker.packets
+    df.store(buffer.popped, bytes(4))
     done = 0
     while done < len(packets):
-        batch = packets[done : done + min(worker.batch, buffer.slots)]
-        _wait_for_space(worker, done + len(batch), df)
+        batch = packets[done : done + min(worker.batch, buffer.ring.slots)]
+        buffer.wait_for_room(done + len(batch) - 1, df)
         count = _until_missing(batch, df)
         for number, packet in enumerate(batch[:count], done):
-            slot = buffer.address(number)
+            slot = buffer.ring.address(number)
             for operand, source in enumerate(packet.reads):
-                df.noc_async_read(source, slot + operand * worker.operand_bytes, packet.nbytes)
+                df.noc_async_read(source, slot + operand * buffer.operand_bytes, packet.nbytes)
         df.noc_async_read_barrier()
         done += count
-        df.store(words.pushed, done.to_bytes(4, "little"))
+        buffer.advance(done - 1, buffer.pushed, df)
 
 
 def adder(worker: Worker, df: Dataflow) -> None:
     """Kernel that adds up the operands of each packet."""
-    words, buffer = worker.words, worker.buffer
+    buffer = worker.buffer
     for number, packet in enumerate(worker.packets):
-        df.wait_until(partial(_is_more, df, words.pushed, number), "operands")
+        buffer.wait_for_packet(number, buffer.pushed, df)
         if len(packet.reads) > 1:
-            _add(worker, packet, buffer.address(number), df)
-        df.store(words.summed, (number + 1).to_bytes(4, "little"))
+            buffer.add(number, worker.dtype, packet.nbytes, len(packet.reads), df)
+        buffer.advance(number, buffer.summed, df)
 
 
 def writer(worker: Worker, df: Dataflow) -> None:
     """Kernel that signals its start to the other chips, waits for their start, and then sends or writes the packets."""
     df.instructions(worker.launch_ns)
-    words, buffer = worker.words, worker.buffer
+    buffer = worker.buffer
     fabric = None
     if worker.endpoint is not None:
         fabric = FabricSender(worker.endpoint, df)
@@ -278,17 +278,17 @@ def writer(worker: Worker, df: Dataflow) -> None:
         for route, semaphore in worker.start_signals:
             fabric.send(route, increment_of(semaphore.core, semaphore.address), 0, 0)
     _wait_for(worker.begin, df)
-    filled = words.summed if worker.adds else words.pushed
+    filled = buffer.summed if worker.adds else buffer.pushed
     for number, packet in enumerate(worker.packets):
-        df.wait_until(partial(_is_more, df, filled, number), "a page to send")
+        slot = buffer.wait_for_packet(number, filled, df)
         df.owe(worker.page_ns * packet.pages)
-        _send(packet, buffer.address(number), fabric, df)
-        df.store(words.popped, (number + 1).to_bytes(4, "little"))
+        _send(packet, slot, fabric, df)
+        buffer.advance(number, buffer.popped, df)
     _wait_for(worker.end, df)
     if fabric is not None:
         fabric.close()
     df.noc_async_write_barrier()
-    for word in (words.pushed, words.summed):
+    for word in (buffer.pushed, buffer.summed):
         df.store(word, bytes(4))
 
 
@@ -308,19 +308,6 @@ def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataf
         df.noc_semaphore_inc(packet.local_signal, 1)
 
 
-def _add(worker: Worker, packet: PacketOp, address: int, df: Dataflow) -> None:
-    """Replace the first operand of a packet in the buffer with the sum of all operands."""
-    count, nbytes, stride = len(packet.reads), packet.nbytes, worker.operand_bytes
-    df.owe((count - 1) * nbytes * worker.add_ns_per_byte)
-    df.put_sum(address, worker.dtype, nbytes, stride, count)
-
-
-def _wait_for_space(worker: Worker, end: int, df: Dataflow) -> None:
-    popped, least = worker.words.popped, end - worker.buffer.slots
-    if least > 0:
-        df.wait_until(lambda: df.peek_word(popped) >= least, "room in its buffer")
-
-
 def _until_missing(batch: Sequence[PacketOp], df: Dataflow) -> int:
     """Wait until the first packet of a batch may be read.
 
@@ -337,10 +324,6 @@ def _until_missing(batch: Sequence[PacketOp], df: Dataflow) -> int:
 def _wait_for(conditions: Sequence[Until], df: Dataflow) -> None:
     for word, value in conditions:
         df.wait_until(partial(_has_reached, df, word, value), f"the semaphore at 0x{word:x} to be {value} or more")
-
-
-def _is_more(df: Dataflow, word: int, number: int) -> bool:
-    return df.peek_word(word) > number
 
 
 def _has_reached(df: Dataflow, word: int, value: int) -> bool:
