@@ -130,7 +130,7 @@ class TileMemory:
         if address < self.floor:
             raise MemoryAccessError(
                 f"{writer} writes {nbytes} B at 0x{address:x} of {self.name}, where the firmware is; give an address "
-                f"from 0x{self.floor:x} (ERISC_L1_UNRESERVED_BASE of an Ethernet core) on, such as one from tt.l1_base"
+                f"from 0x{self.floor:x} on, where the memory of programs begins, such as one from tt.l1_base"
             )
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
