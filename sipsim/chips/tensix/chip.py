@@ -117,18 +117,19 @@ class TensixChip(Chip):
 
     def wait_for_own_data_movers(self) -> None:
         """Block the host program until the data movers of operations have ended."""
-        movers = self._data_movers = [task for task in self._data_movers if not task.ended]
+        movers = [task for task in self._data_movers if not task.ended]
         if movers:
             self.launches.when_ended(movers, partial(self.host.resume, DATA_MOVERS))
         while not all(task.ended for task in movers):
             self.host.wait(DATA_MOVERS)
 
-    def enqueue(self, program: Program, is_own: bool = False) -> list[Task]:
-        """Enqueue a program on cores that run no router. ``is_own``: whether an operation made the program.
+    def enqueue(self, program: Program) -> list[Task]:
+        """Enqueue a program on cores that run no router.
 
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
         """
+        is_own = program.operation is not None
         self.wait_for_own_fabrics({spec.core for spec in program.kernels})
         routers = {core for fabric in self.fabrics for core in fabric.cores}
         for spec in program.kernels:
@@ -138,7 +139,8 @@ class TensixChip(Chip):
                 raise KernelMisuse(f"{what}, which runs a router of the fabric; {advice}")
         tasks = self.launches.enqueue(program)
         if is_own:
-            self._data_movers += [task for task in tasks if task.is_server]
+            servers = (task for task in (*self._data_movers, *tasks) if task.is_server)
+            self._data_movers = [task for task in servers if not task.ended]
         return tasks
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[KernelTimes], None]) -> Task:

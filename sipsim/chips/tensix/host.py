@@ -17,8 +17,14 @@ from sipsim.chips.tensix.arguments import (
     whole,
     worker_tile,
 )
+from sipsim.chips.tensix.ccl.calls import Calls
+from sipsim.chips.tensix.ccl.fabric_operations import FabricOperations
+from sipsim.chips.tensix.ccl.host_tensors import HostTensors
+from sipsim.chips.tensix.ccl.operations import Collectives
+from sipsim.chips.tensix.ccl.participants import Participants
 from sipsim.chips.tensix.ccl.placement import MemoryConfig
 from sipsim.chips.tensix.ccl.rooted import RootedCollectives
+from sipsim.chips.tensix.ccl.tensors import Store
 from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import BufferSharingMode, TerminationMode, WorkerSignal, layout
@@ -32,6 +38,8 @@ from sipsim.core.registry import nearest
 from sipsim.core.task import makes_generator, reason_not_callable
 from sipsim.core.units import PS_PER_NS, drain_ps
 
+PARTS = HostTensors, Collectives, RootedCollectives
+"""The classes whose calls are calls of :class:`Metal`, too."""
 WITH_L1 = Kind.TENSIX, Kind.ETHERNET
 MOST_OF_WORD = 2 ** (8 * ATOMIC_BYTES) - 1
 SEMAPHORE_AREA = 4096
@@ -40,9 +48,7 @@ SEMAPHORE_AREA = 4096
 
 @checked("tt")
 class Metal:
-    """Interface of a host program to chip ``rank`` of ``world_size`` chips. For the calls on tensors see
-    :class:`~sipsim.chips.tensix.ccl.rooted.RootedCollectives`.
-    """
+    """Interface of a host program to chip ``rank`` of ``world_size`` chips. For calls on tensors see ``PARTS``."""
 
     DataMovementConfig = programs.DataMovementConfig
     EthernetConfig = programs.EthernetConfig
@@ -54,19 +60,24 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
-        ccl = RootedCollectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
-        self.tensor, self.mesh_tensor, self.to_numpy = ccl.tensor, ccl.mesh_tensor, ccl.to_numpy
+        base, participants = self.l1_base(self.workers[0]), Participants(chip)
+        store, calls = Store(self._plan.floor_plan, self.params, base), Calls(chip, participants, self.open_fabric)
+        over_fabric = FabricOperations(chip, calls, store, base)
+        tensors, ccl = HostTensors(chip, store, participants), Collectives(calls, store, over_fabric)
+        rooted = RootedCollectives(calls, store, over_fabric)
+        self.tensor, self.mesh_tensor, self.to_numpy = tensors.tensor, tensors.mesh_tensor, tensors.to_numpy
         self.all_gather, self.reduce_scatter = ccl.all_gather, ccl.reduce_scatter
         self.all_reduce, self.all_to_all = ccl.all_reduce, ccl.all_to_all
-        self.broadcast, self.gather, self.scatter = ccl.broadcast, ccl.gather, ccl.scatter
-        self.reduce, self.send_receive = ccl.reduce, ccl.send_receive
+        self.broadcast, self.gather, self.scatter = rooted.broadcast, rooted.gather, rooted.scatter
+        self.reduce, self.send_receive = rooted.reduce, rooted.send_receive
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            names = sorted(each for each in {*dir(type(self)), *dir(RootedCollectives)} if not each.startswith("_"))
+            every = chain.from_iterable(map(dir, (type(self), *PARTS)))
+            names = sorted(each for each in {*every} if not each.startswith("_"))
             near = nearest(name, names)
             hint = f"did you mean {near!r}?" if near else "only chip ahbm has the names of torch;"
             chip = self._plan.resolved.topology.system.chip

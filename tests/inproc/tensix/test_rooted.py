@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from runs import Run, run, script_file
 
+from sipsim.records.report import SEND_RECV
+
 SCRIPT = """
 import json
 import sys
@@ -52,8 +54,8 @@ def test_results_are_those_of_numpy(tmp_path: Path, topology: str, count: int) -
     told = json.dumps([[0, count - 1, count // 2], count - 1, options])
     document = done(tmp_path, topology, count, SCRIPT, told).document
     assert document["error"] is None
-    assert {run["collective"] for run in document["runs"]} == {
-        "broadcast", "gather", "scatter", "reduce", "send_receive"
+    assert {(run["collective"], run["op"]) for run in document["runs"]} == {
+        ("broadcast", "none"), ("gather", "none"), ("scatter", "none"), ("reduce", "sum"), (SEND_RECV, "none")
     }  # fmt: skip
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from launcher import options
-from sipsim.chips.tensix.ccl.rooted import RootedCollectives
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.fabric.fabric import Fabric
-from sipsim.chips.tensix.host import Metal
+from sipsim.chips.tensix.host import PARTS, Metal
 from sipsim.chips.tensix.params import EthernetParams, RiscParams
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "| name of the document | here | what differs |"
-OBJECTS = {"tt": (Metal, RootedCollectives), "df": (EthDataflow,), "edm": (EriscDataMoverBuilder,), "fabric": (Fabric,)}
+OBJECTS = {"tt": (Metal, *PARTS), "df": (EthDataflow,), "edm": (EriscDataMoverBuilder,), "fabric": (Fabric,)}
 SECTIONS = {"ethernet": EthernetParams, "risc": RiscParams}
 MODULES = ("ccl.packets", "ccl.tensor_slicer", "edm.layout", "edm.worker", "fabric.connection", "fabric.packet")
 COMMANDS = ("ahbm-bench",)

@@ -89,9 +89,9 @@ class DataMoverLine:
             for way in places.neighbours(rank)
             for link in range(num_links)
         }
-        sides = SIDES if self._place.is_both else SIDES[:1]
+        self._sides = SIDES if self._place.is_both else SIDES[:1]
         self._units_per_link: int = self._ccl.data_mover_workers
-        self._units = [(side, unit) for unit in range(num_links * self._units_per_link) for side in sides]
+        self._units = [(side, unit) for unit in range(num_links * self._units_per_link) for side in self._sides]
 
     def all_gather(self, tensor: Tensor, output: Tensor, dim: int, operation: Operation) -> Program:
         """Return the program of an all-gather. On a ring, each direction carries half of each tensor all the way round;
@@ -176,11 +176,9 @@ class DataMoverLine:
             places = [place.at(OPPOSITE[key[0]], each + 1) for each in range(self.size)]
             lists[key] = [
                 ScatterOp(packet, fracture == places[0], fracture == place.position)
-                for part in slicer.of_worker(worker)
+                for part, summed in [(each, (target, slicer.pages(each, None))) for each in slicer.of_worker(worker)]
                 for fracture in places
-                for packet in packetize(
-                    ((source, slicer.pages(part, fracture)), (target, slicer.pages(part, None))), packet_bytes
-                )
+                for packet in packetize(((source, slicer.pages(part, fracture)), summed), packet_bytes)
             ]
         traffic = {
             key: Traffic(sum(not op.is_first for op in ops), sum(not op.is_last for op in ops))
@@ -200,7 +198,7 @@ class DataMoverLine:
     def _packet_bytes(self, segments: Segments, count: int, n_shares: int) -> int:
         """Return the size of full packets: as many segments as fit, but so few that all shares have packets."""
         metal = self._chip.metal
-        buffer_bytes: int = metal.edm_builder(len(SIDES) * self._units_per_link, WORD_BYTES).buffer_bytes
+        buffer_bytes: int = metal.edm_builder(len(self._sides) * self._units_per_link, WORD_BYTES).buffer_bytes
         most = min(self._ccl.data_mover_packet_bytes, buffer_bytes)
         return min(most, -(-count // n_shares) * segments.nbytes)
 

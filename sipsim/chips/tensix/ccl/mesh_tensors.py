@@ -72,6 +72,16 @@ class MeshTensor:
         return MeshTensor(result, self.rows, (dims[0], dims[1]), self.is_line)
 
 
+def local_of(tensor: Tensor | MeshTensor) -> Tensor:
+    """Return a tensor's part on this chip."""
+    return tensor.local if isinstance(tensor, MeshTensor) else tensor
+
+
+def result_for(given: Tensor | MeshTensor, result: Tensor, axis: int | None, dim: int | None) -> Tensor | MeshTensor:
+    """Return an operation's result as a tensor of the kind of its operand. ``dim``: the dimension that is now cut."""
+    return given.after(result, given.axis(axis), dim) if isinstance(given, MeshTensor) else result
+
+
 class Part(NamedTuple):
     """Part of an array for one chip of a mesh: the chip's elements, and the dimensions cut by axis."""
 

@@ -172,6 +172,11 @@ def kept(config: MemoryConfig, extent: Extent) -> MemoryConfig:
     return config if is_equal else config._replace(core_grid=None)
 
 
+def config_or_none(given: str | MemoryConfig | None) -> MemoryConfig | None:
+    """Return the memory config for an argument of an operation, None if it is not given."""
+    return None if given is None else memory_config_of(given)
+
+
 def _shards(memory_layout: str, core_grid: tuple[int, int]) -> Shards:
     height, width = core_grid
     if memory_layout == "block_sharded":

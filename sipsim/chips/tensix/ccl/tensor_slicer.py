@@ -28,12 +28,12 @@ class TensorSlicer:
     """
 
     def __init__(self, n_workers: int, grid: Sequence[int], dim: int, cluster_size: int, most_pages: int) -> None:
-        self._grid = tuple(grid)
         self._dim = dim
         self._n_workers = n_workers
-        self._fracture = tuple(each // cluster_size if axis == dim else each for axis, each in enumerate(grid))
-        share = -(-prod(self._fracture) // n_workers)
-        self.slices = list(_boxes(self._fracture, max(min(most_pages, share), 1)))
+        fracture = tuple(each // cluster_size if axis == dim else each for axis, each in enumerate(grid))
+        self._pages, self._of_fracture = (np.arange(prod(each)).reshape(each) for each in (grid, fracture))
+        share = -(-prod(fracture) // n_workers)
+        self.slices = list(_boxes(fracture, max(min(most_pages, share), 1)))
 
     def of_worker(self, worker: int) -> list[TensorSlice]:
         """Return the slices of a worker, which takes one out of each group of as many slices as there are workers."""
@@ -43,11 +43,11 @@ class TensorSlicer:
         """Return the numbers of the pages of a slice, in order: in a fracture of the tensor, or, with None, in a tensor
         of one fracture.
         """
-        grid = self._fracture if fracture is None else self._grid
+        pages = self._of_fracture if fracture is None else self._pages
         first = list(part.start)
-        first[self._dim] += (fracture or 0) * self._fracture[self._dim]
+        first[self._dim] += (fracture or 0) * self._of_fracture.shape[self._dim]
         box = tuple(slice(start, start + size) for start, size in zip(first, part.shape, strict=True))
-        numbers: list[int] = np.arange(prod(grid)).reshape(grid)[box].ravel().tolist()
+        numbers: list[int] = pages[box].ravel().tolist()
         return numbers
 
 

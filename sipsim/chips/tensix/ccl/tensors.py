@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.tensix.arguments import one_of
+from sipsim.chips.tensix.arguments import one_of, whole
 from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.placement import (
     INTERLEAVED,
@@ -140,6 +140,24 @@ class Tensor:
     def parts_along(self, dim: int) -> int:
         """Return the number of tiles, or of elements of a tensor in rows, along a dimension; no operation cuts one."""
         return self.pages.grid[dim] if self.pages.is_tiled else self.shape[dim]
+
+    def dim(self, dim: int, slices: int) -> int:
+        """Return a dimension, which may be counted from the end, as a number from 0 on.
+
+        Raises:
+            KernelMisuse: if the tensor has no such dimension, or it does not divide into ``slices``.
+        """
+        rank = len(self.shape)
+        dim = whole(f"{self}: dim", dim, -rank, rank - 1) % rank
+        count = self.parts_along(dim)
+        if count % slices:
+            is_tiled = self.pages.is_tiled
+            what, advice = "tiles" if is_tiled else "elements", ", or another dimension"
+            if is_tiled and self.dtype.has_rows:
+                advice = ", another dimension, or layout='row_major'"
+            what = f"{self}: {count} {what} along dimension {dim} cannot be cut into {slices} slices"
+            raise KernelMisuse(f"{what}; give a multiple of {slices}{advice}")
+        return dim
 
 
 class Segments(NamedTuple):
@@ -316,6 +334,20 @@ class Store:
         if config is None:
             config = kept(other.memory_config, extent_of(pages_of(shape, other.dtype, other.layout)))
         return self.make(shape, other.dtype, config, slices, other.layout)
+
+    def gathered(self, tensor: Tensor, dim: int, config: MemoryConfig | None, size: int) -> tuple[int, Tensor]:
+        """Return the dimension of a gather from ``size`` chips, from 0 on, and a new tensor for the output."""
+        dim = tensor.dim(dim, 1)
+        shape = list(tensor.shape)
+        shape[dim] *= size
+        return dim, self.like(tensor, shape, size if dim == 0 else 1, config)
+
+    def scattered(self, tensor: Tensor, dim: int, config: MemoryConfig | None, size: int) -> tuple[int, Tensor]:
+        """Return the dimension of a scatter to ``size`` chips, from 0 on, and a new tensor for the output."""
+        dim = tensor.dim(dim, size)
+        shape = list(tensor.shape)
+        shape[dim] //= size
+        return dim, self.like(tensor, shape, config=config)
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
         """Return the scratch tensor ``name`` of an operation on a fabric. All calls share this tensor: since the chips

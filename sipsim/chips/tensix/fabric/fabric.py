@@ -149,8 +149,9 @@ class Places:
             other = ", or topology='line'" if closes and self.size > 2 else ""
             raise KernelMisuse(f"{what}; give chips= in an order in which neighbours have links{other}")
         if link >= len(channels):
-            what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
-            raise KernelMisuse(f"the fabric needs {link + 1} parallel links or more, but {what}; reduce num_links")
+            lead = "1 link leads" if len(channels) == 1 else f"{len(channels)} links lead"
+            needs = f"the {self.topology} needs {link + 1} parallel links or more"
+            raise KernelMisuse(f"{needs}, but {lead} from SIP {rank} to SIP {far}; reduce num_links")
         return int(channels[link])
 
     def most_links(self, plan: Any) -> int:
