@@ -6,7 +6,7 @@ kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.memory import TileMemory
@@ -34,6 +34,16 @@ class NocMulticastAddress(NamedTuple):
     first: Core
     last: Core
     address: int
+
+    @property
+    def core(self) -> NoReturn:
+        """No tile: calls for one tile ask for it.
+
+        Raises:
+            KernelMisuse: always.
+        """
+        what = f"an address of tiles {self.first} to {self.last} in a call for one tile"
+        raise KernelMisuse(f"{what}; give what get_noc_addr returns, or call a multicast")
 
 
 class Dataflow:
@@ -346,6 +356,7 @@ class Dataflow:
             what = f"{self._processor.name}: {name} to {destination!r}"
             raise KernelMisuse(f"{what}; give what get_noc_multicast_addr returns")
         if is_word:
+            self._check_word(source)
             self._check_word(destination.address)
         try:
             inside = self._tiles.receivers(destination.first, destination.last)

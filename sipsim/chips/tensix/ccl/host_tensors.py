@@ -9,7 +9,7 @@ from sipsim.chips.tensix.arguments import Count, any_whole, checked
 from sipsim.chips.tensix.ccl.formats import format_of
 from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, local_of, part_of
 from sipsim.chips.tensix.ccl.participants import Participants
-from sipsim.chips.tensix.ccl.placement import MemoryConfig, memory_config_of
+from sipsim.chips.tensix.ccl.placement import INTERLEAVED, MemoryConfig, memory_config_of
 from sipsim.chips.tensix.ccl.tensors import Store, Tensor, from_pages, to_pages
 from sipsim.core.errors import KernelMisuse
 
@@ -42,9 +42,10 @@ class HostTensors:
             KernelMisuse: for an unknown element type or ``dtype``, a layout or config that the array cannot have, a
                 shape or elements that a block format does not have, or a tensor that does not fit.
         """
-        if not isinstance(array, np.ndarray):
-            raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
+        _check_array(array)
         config = memory_config_of(memory_config)
+        if slices != 1 and config.memory_layout != INTERLEAVED:
+            raise KernelMisuse(f"slices={slices}: shards have no runs of slices; leave slices out with {config}")
         tensor = self._store.make(array.shape, format_of(array, dtype), config, slices, layout)
         data, size = to_pages(array, tensor.dtype, tensor.pages), tensor.pages.page_bytes
         for page in range(tensor.pages.n_pages):
@@ -72,8 +73,7 @@ class HostTensors:
         Raises:
             KernelMisuse: as :meth:`tensor`, and if the array cannot be cut so, or the mesh of the chips is unknown.
         """
-        if not isinstance(array, np.ndarray):
-            raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
+        _check_array(array)
         rows: Sequence[Sequence[int]]
         is_line = not isinstance(dims, Sequence)
         if isinstance(dims, Sequence):
@@ -101,3 +101,10 @@ class HostTensors:
         places = (tensor.place(page) for page in range(tensor.pages.n_pages))
         data = b"".join(self._chip.tiles.memory(core).read(address, size) for core, address in places)
         return from_pages(data, tensor.shape, tensor.dtype, tensor.pages)
+
+
+def _check_array(array: object) -> None:
+    """Check that an argument is a NumPy array whose elements are all of it."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray | np.matrix):
+        what = f"a tensor is made from a NumPy array, not a {type(array).__name__}"
+        raise KernelMisuse(f"{what}; give an array, such as np.asarray makes")

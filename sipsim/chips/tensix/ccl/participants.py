@@ -57,7 +57,7 @@ class Participants:
         """
         one_of("topology", topology, TOPOLOGIES)
         if axis is not None and axis not in AXES:
-            raise KernelMisuse(f"cluster_axis={axis}: give 0 (along columns of the mesh) or 1 (along rows)")
+            raise KernelMisuse(f"cluster_axis={axis!r}: give 0 (along columns of the mesh) or 1 (along rows)")
         given = [name for name, each in (("fabric", fabric), ("chips", chips), ("cluster_axis", axis)) if each]
         given += ["cluster_axis"] if axis == 0 else []
         if len(given) > 1:

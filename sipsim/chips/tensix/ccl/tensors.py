@@ -309,8 +309,8 @@ class Store:
         placement: Placement
         if config.memory_layout == INTERLEAVED:
             slice_pages = pages.n_pages // slices if pages.n_pages % slices == 0 else pages.n_pages
-            run = max(self._packet_bytes // pages.page_bytes, 1)
-            placement = Interleaved(self._cores[memory], pages.n_pages, run, max(slice_pages, 1))
+            run = min(max(self._packet_bytes // pages.page_bytes, 1), slice_pages)
+            placement = Interleaved(self._cores[memory], pages.n_pages, run, slice_pages)
         else:
             shards = shards_of(config, extent_of(pages), self._grids[memory])
             config = config._replace(core_grid=shards.core_grid)
