@@ -283,7 +283,7 @@ class TensixChip(Chip):
             self.oplog.sha256(),
             sent,
             calls=tuple(self.calls()),
-            runs=self.durations.runs(),
+            runs=tuple(self.durations.runs),
             verdict=None if self._replay is None else self._replay.verdict(self.tiles.in_use()),
             usage=(self._usage(),),
             launches=self.durations.launches,
