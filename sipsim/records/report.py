@@ -38,12 +38,14 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of the collective on the SIP; None for a launch by ``torch.launch``.
+    """A launch that has ended: the kernels of one launch of the host; on chips of tiles, the kernels of a program with
+    the same function. ``run``: number of the collective or program on the SIP; None if the launch belongs to none.
 
     ``start_ps``, ``end_ps``: times at the host. ``kernels_ps``: start of the first kernel and end of the last kernel;
     None without kernels. ``target_ps``: the start time that IO_CPU set, or None; ``late_ps``: how long after
-    ``target_ps`` the last kernel started. ``pes``: the PEs, as :func:`places_text` writes them. ``busy_ps``: time of
-    all kernels in ps, by the command that the kernels waited for.
+    ``target_ps`` the last kernel started. ``pes``: text for the PEs, as :func:`places_text` writes it, or for the
+    tiles. ``busy_ps``: time of all kernels in ps, by the command that the kernels waited for; on chips of tiles by kind
+    of wait, and the time of instructions.
     """
 
     name: str
