@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
@@ -191,6 +191,36 @@ the engine took the command from its queue, None without queues; and the CRC of 
 Item = FeedRecord | Arrival | FreedHandle
 
 
+class FirstMemory(Protocol):
+    """Memory of the first pass of a SIP, to compare with the memory of the second pass."""
+
+    def pages(self) -> Iterator[tuple[int, bytes | bytearray]]:
+        """Yield pages with their canonical addresses; a page that is not yielded is all 0."""
+
+
+class ReplayMemory(FirstMemory, Protocol):
+    """Memory of the second pass of a SIP. ``place``: format of the name of a record's place, from the record's cube and
+    PE, which are a tile's x and y on chips of tiles.
+    """
+
+    place: str
+
+    def canonical(self, address: int) -> int:
+        """Return the one address that stands for all addresses of the byte at ``address``."""
+
+    def address_text(self, address: int) -> str:
+        """Return the text of an address, for reports."""
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Return a copy of bytes."""
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Set bytes."""
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set bytes to 0."""
+
+
 class SecondPass(Protocol):
     """Performs the records of the first pass again, on a separate copy of the SIP's memories."""
 
@@ -203,11 +233,11 @@ class SecondPass(Protocol):
     def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
         """Set bytes of a memory to zero, as the host did at ``now_ps``."""
 
-    def verdict(self, memory: Any) -> Verdict:
+    def verdict(self, memory: FirstMemory) -> Verdict:
         """Return the result after the last record; ``memory`` is the memory of the first pass."""
 
 
-MakeSecondPass = Callable[[Any], SecondPass]
+MakeSecondPass = Callable[[ReplayMemory], SecondPass]
 """Factory of the second pass of a SIP. The argument is an empty copy of the SIP's memory."""
 
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from broker.wire import checked
 from sipsim.collectives.call import WORLD, GroupCall
@@ -37,12 +38,14 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of the collective on the SIP; None for a launch by ``torch.launch``.
+    """A launch that has ended: the kernels of one launch of the host; on chips of tiles, the kernels of a program with
+    the same function. ``run``: number of the collective or program on the SIP; None if the launch belongs to none.
 
     ``start_ps``, ``end_ps``: times at the host. ``kernels_ps``: start of the first kernel and end of the last kernel;
     None without kernels. ``target_ps``: the start time that IO_CPU set, or None; ``late_ps``: how long after
-    ``target_ps`` the last kernel started. ``pes``: the PEs, as :func:`places_text` writes them. ``busy_ps``: time of
-    all kernels in ps, by the command that the kernels waited for.
+    ``target_ps`` the last kernel started. ``pes``: text for the PEs, as :func:`places_text` writes it, or for the
+    tiles. ``busy_ps``: time of all kernels in ps, by the command that the kernels waited for; on chips of tiles by kind
+    of wait, and the time of instructions.
     """
 
     name: str
@@ -191,6 +194,38 @@ class Usage(msgspec.Struct, frozen=True):
     tlbs: tuple[TlbUse, ...] = ()
     engines: EngineUse | None = None
     stack: StackUse | None = None
+
+
+Counts = TypeVar("Counts")
+
+
+def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
+    """Add two trees of counters of the same structure: mappings by key, tuples, structs, numbers; an empty tree is all
+    zeros. Names, which are texts, are those of ``one``.
+
+    With ``sign`` -1 subtract ``other``, an earlier state of ``one``.
+    """
+    mine: Any = one
+    theirs: Any = other
+    total: Any
+    if not theirs or (not mine and sign > 0):
+        total = mine or theirs
+    elif isinstance(mine, str):
+        total = mine
+    elif isinstance(mine, Mapping):
+        total = {key: combined(value, theirs[key], sign) if key in theirs else value for key, value in mine.items()}
+        total = {**theirs, **total} if sign > 0 else total
+    elif isinstance(mine, tuple):
+        total = [combined(*pair, sign) for pair in zip(mine, theirs, strict=True)]
+        total = type(mine)(total) if type(mine) is tuple else type(mine)(*total)
+    elif isinstance(mine, OutageUse):
+        total = mine.plus(theirs)
+    elif isinstance(mine, msgspec.Struct):
+        total = type(mine)(*combined(astuple(mine), astuple(theirs), sign))
+    else:
+        total = mine + sign * theirs
+    found: Counts = total
+    return found
 
 
 class Unread(NamedTuple):

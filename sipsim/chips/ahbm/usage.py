@@ -1,7 +1,7 @@
 """Use of a SIP's parts per stretch of the run, as differences of counters."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sipsim.chips.ahbm.pe.engine import GEMM
 from sipsim.core.engine import Engine
@@ -9,11 +9,10 @@ from sipsim.fabric.graph import Edge, Node
 from sipsim.fabric.links.outages import OutageUse
 from sipsim.fabric.transport import EdgeUse
 from sipsim.records.recorder import Recorder
-from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, TlbUse, Usage
+from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, TlbUse, Usage, combined
 
 Ps = int
 Place = tuple[int, int]
-Counts = TypeVar("Counts")
 
 
 class PeCounters(NamedTuple):
@@ -131,28 +130,6 @@ class UsageMeter:
             _engine_use(used),
             _stack_use(edges),
         )
-
-
-def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
-    """Add two trees of counters of the same structure: mappings by key, tuples, numbers; an empty tree is all zeros.
-
-    With ``sign`` -1 subtract ``other``, an earlier state of ``one``.
-    """
-    mine: Any = one
-    theirs: Any = other
-    total: Any
-    if not theirs or (not mine and sign > 0):
-        total = mine or theirs
-    elif isinstance(mine, Mapping):
-        total = {key: combined(value, theirs[key], sign) if key in theirs else value for key, value in mine.items()}
-        total = {**theirs, **total} if sign > 0 else total
-    elif isinstance(mine, tuple):
-        total = [combined(*pair, sign) for pair in zip(mine, theirs, strict=True)]
-        total = type(mine)(total) if type(mine) is tuple else type(mine)(*total)
-    else:
-        total = mine.plus(theirs) if isinstance(mine, OutageUse) else mine + sign * theirs
-    found: Counts = total
-    return found
 
 
 def _engine_use(used: _Counters) -> EngineUse | None:

@@ -15,7 +15,7 @@ from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.durations import Durations, KernelTimes
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter, direction_of
+from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter
 from sipsim.chips.tensix.fabric.channels import SenderChannel
 from sipsim.chips.tensix.fabric.connection import ConnectionWords
 from sipsim.chips.tensix.fabric.fabric import Fabric
@@ -222,7 +222,7 @@ class TensixChip(Chip):
         core = self.plan.floor_plan.ethernet[eth_channel]
         link, firmware = self.plan.system.links[channel].name, self._firmwares.get(eth_channel)
         arrive = partial(self._arrive, link, core, packet)
-        if firmware is None or packet.queue:
+        if firmware is None or packet.is_word:
             arrive()
         else:
             firmware.take(packet.down_ps, packet.up_ps, arrive)
@@ -235,7 +235,7 @@ class TensixChip(Chip):
         end = packet.address + len(packet.data)
         memory.arriving = range(end, end + packet.follows)
         if self._replay is not None:
-            direction = direction_of(link, packet.queue)
+            direction = packet.direction(link)
             self._replay.received(core, packet.address, packet.data, direction, packet.seq, packet.crc)
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
@@ -285,7 +285,7 @@ class TensixChip(Chip):
             self.oplog.sha256(),
             sent,
             calls=tuple(self.calls()),
-            runs=self.durations.runs(),
+            runs=tuple(self.durations.runs),
             verdict=None if self._replay is None else self._replay.verdict(self.tiles.in_use()),
             usage=(self._usage(),),
             launches=self.durations.launches,

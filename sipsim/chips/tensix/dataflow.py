@@ -126,7 +126,7 @@ class Dataflow:
 
     def store(self, address: int, data: bytes) -> None:
         """Store bytes in this L1 now; the time of the accesses is spent with the next command or wait."""
-        self._processor.owed_ps += self._processor.l1_access_ps * _accesses(len(data))
+        self._processor.owe(self._processor.l1_access_ps * _accesses(len(data)))
         self._tiles.store(self._processor.core, address, data, self._processor.name)
 
     def put_sum(self, address: int, dtype: Format, nbytes: int, stride: int, operands: int) -> None:
@@ -303,7 +303,7 @@ class Dataflow:
 
     def owe_polls(self, polls: int) -> None:
         """Add the time of ``polls`` polls that find nothing to the time that the next command or wait spends."""
-        self._processor.owed_ps += polls * self._processor.poll_ps
+        self._processor.owe(polls * self._processor.poll_ps, POLLS)
 
     def instructions(self, ns: float) -> None:
         """Spend ``ns`` on the kernel's other instructions.
@@ -321,11 +321,11 @@ class Dataflow:
 
     def owe(self, ns: float) -> None:
         """Add ``ns`` for instructions to the time that the next command or wait spends."""
-        self._processor.owed_ps += ns_to_ps(ns)
+        self._processor.owe(ns_to_ps(ns))
 
     def owe_noc_command(self) -> None:
         """Add the time of a NoC command without effect to the time that the next command or wait spends."""
-        self._processor.owed_ps += self._processor.noc_command_ps
+        self._processor.owe(self._processor.noc_command_ps)
 
     def get_timestamp_ns(self) -> float:
         """Return the simulated time in ns. The call takes ``timer_ns``."""

@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from msgspec.structs import astuple, replace
-
 from sipsim.chips.tensix.noc import Core
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.core.engine import Engine
-from sipsim.records.report import MOST_LAUNCHES, PROGRAM, KernelUse, LaunchRecord, LinkUse, RunRecord, Usage
+from sipsim.records.report import MOST_LAUNCHES, PROGRAM, KernelUse, LaunchRecord, LinkUse, RunRecord, Usage, combined
 
 Ps = int
 BEFORE_START = "launch"
@@ -53,13 +51,15 @@ class OperationFacts(NamedTuple):
 @dataclass(eq=False)
 class Operation:
     """Row of results of one chip in the making: all programs of an operation, which sets ``facts`` when it has enqueued
-    them, or one program of a script. ``unfinished``: number of programs that have not ended. ``run``: row number.
+    them, or one program of a script. ``unfinished``: number of programs that have not ended. ``run``: row number;
+    None if no kernel of the row has started. ``links``: the use of the chip's links at ``start_ps``.
     """
 
     facts: OperationFacts | None = None
     unfinished: int = 0
     run: int | None = None
     start_ps: Ps = 0
+    links: tuple[LinkUse, ...] = ()
     ended: list[KernelTimes] = field(default_factory=list)
     kernel_ps: Ps = 0
 
@@ -80,10 +80,11 @@ class Durations:
     """Durations of one chip. ``links()``: the use of its links since the start of the run.
 
     Programs of a chip run one after another, and so do rows: a row counts the traffic of the chip's links from its
-    start to the start of the next row, including packets of other chips that its routers forward. ``records``: the
-    first ``MOST_LAUNCHES`` launches, where a launch is all kernels of a program with the same function. ``launches``:
-    number of launches. ``total``: sums over all kernels. ``on_kernel``, ``on_record``: called with each ended kernel
-    and the number of its row, and with the record of each row at its end.
+    start to its end, including packets of other chips that its routers forward; traffic between rows is in no row.
+    ``runs``: the records of the rows that have ended. ``records``: the first ``MOST_LAUNCHES`` launches, where a launch
+    is all kernels of a program with the same function. ``launches``: number of launches. ``total``: sums over all
+    kernels. ``on_kernel``, ``on_record``: called with each ended kernel and the number of its row, and with the record
+    of each row at its end.
     """
 
     def __init__(
@@ -99,21 +100,19 @@ class Durations:
         self._links = links
         self._on_kernel = on_kernel
         self._on_record = on_record
-        self._rows: list[tuple[Ps, tuple[LinkUse, ...]]] = []
-        self._runs: list[RunRecord] = []
+        self._rows = 0
         self._programs = 0
+        self.runs: list[RunRecord] = []
         self.launches = 0
         self.records: list[LaunchRecord] = []
         self.total = KernelUse()
 
     def started(self, program: ProgramTimes) -> None:
         """Note that a program starts now; one without kernels, or with servers alone, ends now."""
-        operation, now_ps = program.operation, self._engine.now_ps
-        program.start_ps = now_ps
-        if operation.run is None and program.kernels:
-            operation.run, operation.start_ps = len(self._rows), now_ps
-            self._rows.append((now_ps, self._links()))
-        if not program.kernels:
+        program.start_ps = self._engine.now_ps
+        if program.kernels:
+            self._begin(program.operation)
+        else:
             self._end(program)
 
     def kernel_ended(self, program: ProgramTimes, kernel: KernelTimes, is_server: bool) -> None:
@@ -130,9 +129,11 @@ class Durations:
         operation.facts = facts
         self._check(operation)
 
-    def runs(self) -> tuple[RunRecord, ...]:
-        """Return the records of the rows that have ended, with the traffic up to the start of the next row."""
-        return tuple(self._with_traffic(record) for record in self._runs)
+    def _begin(self, operation: Operation) -> None:
+        """Begin the row of an operation now, unless the row has begun."""
+        if operation.run is None:
+            operation.run, operation.start_ps, operation.links = self._rows, self._engine.now_ps, self._links()
+            self._rows += 1
 
     def _end(self, program: ProgramTimes) -> None:
         operation, now_ps = program.operation, self._engine.now_ps
@@ -148,7 +149,7 @@ class Durations:
     def _record(self, program: ProgramTimes, kernels: list[KernelTimes]) -> None:
         """Record a launch: the kernels of a program with the same function."""
         use = _use_of(program.start_ps, kernels, len(kernels) * (self._engine.now_ps - program.start_ps))
-        self.total = _sum(self.total, use)
+        self.total = combined(self.total, use)
         self.launches += 1
         if len(self.records) < MOST_LAUNCHES:
             span_ps = min(each.start_ps for each in kernels), max(each.end_ps for each in kernels)
@@ -165,56 +166,45 @@ class Durations:
         return OperationFacts(PROGRAM, names, "bytes", NO_OP, 0, 0, group, self._programs, (self._rank,))
 
     def _check(self, operation: Operation) -> None:
-        """Record an operation whose programs have ended."""
-        facts, run = operation.facts, operation.run
-        if facts is None or run is None or operation.unfinished:
+        """Record an operation whose programs have ended. A chip without kernels in the operation has a row, too, which
+        begins and ends now: the operation is a row of the table if all of its chips have one.
+        """
+        facts = operation.facts
+        if facts is None or operation.unfinished:
             return
+        self._begin(operation)
         kernels, now_ps = operation.ended, self._engine.now_ps
-        size = len(facts.chips)
         factor = (1, 1)
         if facts.collective in COLLECTIVES.names():
-            factor = COLLECTIVES.get(facts.collective).busbw_factor(size).as_integer_ratio()
-        span_ps = min(each.start_ps for each in kernels), max(each.end_ps for each in kernels)
+            factor = COLLECTIVES.get(facts.collective).busbw_factor(len(facts.chips)).as_integer_ratio()
+        span_ps = (min(each.start_ps for each in kernels), max(each.end_ps for each in kernels)) if kernels else None
+        links = combined(self._links(), operation.links, -1)
+        elements, nbytes = facts.elements, facts.nbytes
+        if facts.collective == PROGRAM:
+            # The size of a program is the number of bytes of data in its traffic.
+            elements = nbytes = sum(link.payload_bytes for link in links)
+        use = _use_of(operation.start_ps, kernels, operation.kernel_ps)
         record = RunRecord(
             collective=facts.collective,
             algorithm=facts.algorithm,
             dtype=facts.dtype,
             op=facts.op,
-            count=facts.elements,
-            nbytes=facts.nbytes,
+            count=elements,
+            nbytes=nbytes,
             busbw=factor,
             spans_ps=((operation.start_ps, now_ps),),
             kernels_ps=(span_ps,),
             wrong=None,
             first_wrong="",
-            usage=Usage(
-                operation.start_ps, now_ps, 1, _use_of(operation.start_ps, kernels, operation.kernel_ps), (), "", 0
-            ),
+            usage=Usage(operation.start_ps, now_ps, 1, use, links, "", 0),
             group=facts.group,
             sips=facts.chips,
             call=facts.call,
-            run=run,
+            run=operation.run,
             in_place=False,
         )
-        self._runs.append(record)
-        self._on_record(self._with_traffic(record))
-
-    def _with_traffic(self, record: RunRecord) -> RunRecord:
-        """Return a record with the traffic of the links, up to the start of the next row or to now. The size of a
-        program is the number of bytes of data in this traffic.
-        """
-        assert record.usage is not None
-        assert record.run is not None
-        begin = self._rows[record.run][1]
-        end_ps, end = self._engine.now_ps, self._links()
-        if record.run + 1 < len(self._rows):
-            end_ps, end = self._rows[record.run + 1]
-        links = tuple(_difference(after, before) for after, before in zip(end, begin, strict=True))
-        record = replace(record, usage=replace(record.usage, until_ps=end_ps, links=links))
-        if record.collective != PROGRAM:
-            return record
-        nbytes = sum(link.payload_bytes for link in links)
-        return replace(record, count=nbytes, nbytes=nbytes)
+        self.runs.append(record)
+        self._on_record(record)
 
 
 def tiles_text(cores: Iterable[Core]) -> str:
@@ -223,11 +213,6 @@ def tiles_text(cores: Iterable[Core]) -> str:
     if len(tiles) > MOST_TILES:
         return f"{len(tiles)} tiles, the first {tiles[0]}"
     return f"tile{'s' * (len(tiles) > 1)} {', '.join(map(str, tiles))}"
-
-
-def _difference(after: LinkUse, before: LinkUse) -> LinkUse:
-    name, *counts = astuple(after)
-    return LinkUse(name, *(one - other for one, other in zip(counts, astuple(before)[1:], strict=True)))
 
 
 def _use_of(start_ps: Ps, kernels: Iterable[KernelTimes], launch_ps: Ps) -> KernelUse:
@@ -239,11 +224,3 @@ def _use_of(start_ps: Ps, kernels: Iterable[KernelTimes], launch_ps: Ps) -> Kern
         waited.update(kernel.used_ps)
         waited[BEFORE_START] += kernel.start_ps - start_ps
     return KernelUse(count, kernel_ps, launch_ps, {name: ps for name, ps in waited.items() if ps})
-
-
-def _sum(one: KernelUse, other: KernelUse) -> KernelUse:
-    waited = Counter(one.waited_ps)
-    waited.update(other.waited_ps)
-    return KernelUse(
-        one.kernels + other.kernels, one.kernel_ps + other.kernel_ps, one.launch_ps + other.launch_ps, dict(waited)
-    )

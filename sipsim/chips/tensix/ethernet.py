@@ -20,24 +20,29 @@ from sipsim.records.report import LinkUse
 @packet_kind
 class EthWrite(Packet, tag=20):
     """Message over a link: bytes that are written at ``address`` of the far core's L1, all at the arrival.
-    ``queue``: the queue that sent the message. ``follows``: bytes of the same message that arrive later, in a message
+    ``is_word``: a router's word of flow control (:meth:`Transmitter.send_between`): it has a queue of its own and does
+    not wait for the firmware of the far core. ``follows``: bytes of the same message that arrive later, in a message
     of their own. ``down_ps``, ``up_ps``: the last outage before the message crossed the link; both 0 without one.
-    ``seq``, ``crc``: number of the message in its queue and a CRC, for the second pass; 0 without a second pass.
+    ``seq``, ``crc``: number of the message in its :meth:`direction` and a CRC, for the second pass; 0 without one.
     """
 
     address: Address
     data: Data
-    queue: Small
+    is_word: bool
     follows: Number
     down_ps: Number
     up_ps: Number
     seq: Number
     crc: Number
 
+    def direction(self, link: str) -> str:
+        """Return the name, for the second pass, of the messages that the queue of this one sends over a link."""
+        return f"link {link} queue {int(self.is_word)}"
 
-def whole(address: int, data: bytes, queue: int = 0) -> EthWrite:
-    """Return a message of a queue that arrives at once, over a link that has had no outage."""
-    return EthWrite(address, data, queue, 0, 0, 0, 0, 0)
+
+def whole(address: int, data: bytes, is_word: bool = False) -> EthWrite:
+    """Return a message that arrives at once, over a link that has had no outage."""
+    return EthWrite(address, data, is_word, 0, 0, 0, 0, 0)
 
 
 @packet_kind
@@ -47,11 +52,6 @@ class FabricWrite(EthWrite, tag=21):
     """
 
     origin: tuple[Small, Small, Small, Address]
-
-
-def direction_of(link: str, queue: int) -> str:
-    """Return the name, for the second pass, of the messages that a queue sends over a link."""
-    return f"link {link} queue {queue}"
 
 
 Ps = int
@@ -139,7 +139,7 @@ class Transmitter:
         assert times is not None, "the queue is free then"
         message = whole(destination, data)
         if origin is not None:
-            message = FabricWrite(destination, data, 0, 0, 0, 0, 0, 0, origin)
+            message = FabricWrite(**structs.asdict(message), origin=origin)
         self._deliver(0, message, times, stored_bytes, is_kernels=False)
         return times.tail_left_ps
 
@@ -149,7 +149,7 @@ class Transmitter:
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
         if times.loss is not None:
-            self._losses.add(times.loss, len(data), whole(destination, data, 1))
+            self._losses.add(times.loss, len(data), whole(destination, data, is_word=True))
             return
         # The store of a word takes less than a packet of the wire, and words stay in order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
@@ -157,7 +157,7 @@ class Transmitter:
         if self._credit_jitter is not None:
             arrival_ps = self._credit_jitter.later_ps(arrival_ps)
         self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
-        self._send(arrival_ps, self._numbered(whole(destination, data, 1)))
+        self._send(arrival_ps, self._numbered(whole(destination, data, is_word=True)))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int, by: str) -> None:
         """Submit a command to a queue: ``nbytes`` from ``source`` in this L1, copied now, to ``destination`` in the far
@@ -242,5 +242,5 @@ class Transmitter:
         replay = self._log.replay
         if replay is None:
             return message
-        seq, crc = replay.number(direction_of(self._name, message.queue), message.address, message.data)
+        seq, crc = replay.number(message.direction(self._name), message.address, message.data)
         return structs.replace(message, seq=seq, crc=crc)

@@ -24,8 +24,8 @@ class Processor:
     """Processor with one kernel. ``name``: names of kernel and tile. ``noc``: number of the NoC for all commands.
     ``reads``, ``writes``: numbers of NoC commands that have not arrived. ``acked_ps``: time at which the last arrived
     write is acknowledged. ``flushed_ps``: time at which the bytes of all writes have left on an otherwise idle NoC.
-    ``unsent``: by transaction id, number of writes whose bytes have not left. ``owed_ps``: time of instructions that
-    the next command or wait spends. ``used_ps``: the kernel's time so far, by kind.
+    ``unsent``: by transaction id, number of writes whose bytes have not left. ``owed_ps``: time that the next command
+    or wait spends. ``used_ps``: the kernel's time so far and ``owed_ps``, by kind.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -69,14 +69,20 @@ class Processor:
         self.task.is_server = is_server
         return self.task
 
+    def owe(self, ps: Ps, kind: str = INSTRUCTIONS) -> None:
+        """Add ``ps`` to ``owed_ps``. ``kind``: the kind of this time in ``used_ps``, whatever spends it."""
+        self.owed_ps += ps
+        self.used_ps[kind] += ps
+
     def spend(self, ps: Ps, what: object = "its own instructions", kind: str = INSTRUCTIONS) -> None:
-        """Spend ``ps`` plus ``owed_ps`` of simulated time. ``kind``: the kind of this time in ``used_ps``."""
+        """Spend ``ps`` plus ``owed_ps`` of simulated time. ``kind``: the kind of ``ps`` in ``used_ps``."""
+        if ps:
+            self.used_ps[kind] += ps
         if self.owed_ps:
             ps += self.owed_ps
             self.owed_ps = 0
         if ps:
             assert self.task is not None
-            self.used_ps[kind] += ps
             self.engine.at(self.engine.now_ps + ps, self.task.resume)
             self.task.wait(what)
 
@@ -104,14 +110,13 @@ class Processor:
                 return (self.engine.now_ps - began_ps + idle_ps) // (self.poll_ps + idle_ps)
 
     def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks, kind: str, idle_ps: Ps) -> None:
-        """Wait until the end of the poll that finds the condition true."""
-        slept_ps = self.engine.now_ps
-        began_ps = slept_ps + self.owed_ps
+        """Wait until the end of the poll that finds the condition true. No poll begins before ``owed_ps`` is spent."""
+        began_ps = self.engine.now_ps + self.owed_ps
         self.owed_ps = 0
         assert self.task is not None
         looks.append(_Sleep(self, is_so, looks, began_ps, self.poll_ps + idle_ps))
         self.task.wait(what)
-        self.used_ps[kind] += self.engine.now_ps - slept_ps
+        self.used_ps[kind] += self.engine.now_ps - began_ps
 
 
 class _Sleep:

@@ -37,7 +37,7 @@ BYTE = np.dtype(np.uint8)
 
 
 class TileAddress(int):
-    """Address of a byte in the space of all tiles of a chip; as text ``x-y:address``."""
+    """Address of a byte in the space of all tiles of a chip; its text names the tile: ``x-y:address``."""
 
     def __str__(self) -> str:
         tile, offset = divmod(self, 2**OFFSET_BITS)
@@ -60,7 +60,12 @@ class FlatMemory:
     @staticmethod
     def canonical(address: int) -> int:
         """Return the address, as each byte has one."""
-        return TileAddress(address)
+        return address
+
+    @staticmethod
+    def address_text(address: int) -> str:
+        """Return the text of an address."""
+        return str(TileAddress(address))
 
     def read(self, address: int, nbytes: int) -> bytes:
         """Return bytes of a tile."""
@@ -217,7 +222,10 @@ class InFlight:
 
 
 class Replay:
-    """Feed of a chip's second pass, with a method for each record. Without a second pass the chip has no object."""
+    """Feed of a chip's second pass, with a method for each record. Without a second pass the chip has no object.
+
+    By direction, ``_sent`` has the number of the next message to send, ``_due`` that of the next message to arrive.
+    """
 
     def __init__(self, make: MakeSecondPass, engine: Engine) -> None:
         self._engine = engine
@@ -225,6 +233,7 @@ class Replay:
         self._feed = Feed(self._pass, lambda: engine.now_ps)
         self._count = 0
         self._open: dict[str, InFlight] = {}
+        self._sent: Counter[str] = Counter()
         self._due: Counter[str] = Counter()
 
     def stored(self, core: Core, address: int, data: bytes) -> None:
@@ -274,14 +283,14 @@ class Replay:
 
     def number(self, direction: str, address: int, data: bytes) -> tuple[int, int]:
         """Return number and CRC of the next message of a direction, for the message to carry."""
-        seq = self._due[direction]
-        self._due[direction] += 1
+        seq = self._sent[direction]
+        self._sent[direction] += 1
         return seq, message_crc(address, seq, direction, data)
 
     def received(self, core: Core, address: int, data: bytes, direction: str, seq: int, crc: int) -> None:
         """Feed the arrival of a message."""
-        due = self._due[f"to {direction}"]
-        self._due[f"to {direction}"] = seq + 1
+        due = self._due[direction]
+        self._due[direction] = seq + 1
         self._end((MESSAGE, *self._at(core), flat(core, address), len(data), direction, seq, due, crc), data)
 
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:

@@ -7,7 +7,6 @@ overlap, and one writes bytes that the other accesses, the order is unknown and 
 a write that differs, the second pass continues with the bytes of the first pass.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +14,7 @@ import numpy as np
 
 from sipsim.records.dump import place_name
 from sipsim.records.oplog import line
-from sipsim.records.replay import Array, Arrival, Difference, Values
+from sipsim.records.replay import Array, Arrival, Difference, ReplayMemory, Values
 
 BYTE = np.dtype(np.uint8)
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
@@ -134,13 +133,13 @@ class Differences:
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
     arrives later. So a difference stays pending to the end of the run; then the first one without a race is an error.
 
-    ``canonical``: maps each address to the one canonical address of the same byte. ``place``: format of the
-    name of a record's place.
+    ``memory``: the memory of the second pass.
     """
 
-    def __init__(self, canonical: Callable[[int], int], place: str) -> None:
-        self._canonical = canonical
-        self._place = place
+    def __init__(self, memory: ReplayMemory) -> None:
+        self._canonical = memory.canonical
+        self._text = memory.address_text
+        self._place = memory.place
         self._writes: dict[Range, _Write] = {}
         self._pending: list[_Pending] = []
         self._beyond = 0
@@ -177,7 +176,7 @@ class Differences:
     def of_arrival(self, by: Arrival) -> None:
         """Add a message whose data on arrival does not match the CRC that the message carries."""
         ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
-        text = f"message {by.seq} {by.direction} {ends} was changed in transit to the slot at {by.address:#x}"
+        text = f"message {by.seq} {by.direction} {ends} was changed in transit to the slot at {self._text(by.address)}"
         self._add(_Pending(by, text))
 
     def of_values(
@@ -233,7 +232,7 @@ class Differences:
         a, b = np.frombuffer(expected, np.uint8), np.frombuffer(got, np.uint8)
         first = int(np.flatnonzero(a != b)[0])
         address, values = self._canonical(page + first), f"expected {a[first]:#04x}, got {b[first]:#04x}"
-        text = f"the memories differ at the end, at address {address:#x}: {values}"
+        text = f"the memories differ at the end, at address {self._text(address)}: {values}"
         self._add(_Pending(None, text, last=self._last(address)))
 
     def first(self) -> Difference | None:

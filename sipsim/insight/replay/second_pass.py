@@ -9,7 +9,6 @@ from collections import deque
 
 import numpy as np
 
-from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.insight.replay.differences import Differences, Numbered, Range, are_same, where_wrong
 from sipsim.records.oplog import FIELDS
 from sipsim.records.replay import (
@@ -18,8 +17,10 @@ from sipsim.records.replay import (
     Array,
     Arrival,
     FeedRecord,
+    FirstMemory,
     FreedHandle,
     Item,
+    ReplayMemory,
     Rule,
     Values,
     Verdict,
@@ -95,16 +96,16 @@ class _Pe:
         self.reads_message = True
         data = self._pass.messages.pop((address, seq), None)
         if data is None:
-            raise WrongRecord(f"message {seq} has not arrived in the slot at {address:#x}")
+            raise WrongRecord(f"message {seq} has not arrived in the slot at {self._memory.address_text(address)}")
         return data
 
 
 class SecondPass:
     """The second pass of one SIP. ``memory``: empty at first. ``messages``: data that arrived, by (address, number)."""
 
-    def __init__(self, memory: MemoryStore) -> None:
+    def __init__(self, memory: ReplayMemory) -> None:
         self.memory = memory
-        self.differences = Differences(memory.canonical, memory.place)
+        self.differences = Differences(memory)
         self.messages: dict[tuple[int, int], bytes] = {}
         self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
@@ -133,7 +134,7 @@ class SecondPass:
         self.memory.clear(address, nbytes)
         self.differences.wrote(address, nbytes, now_ps, now_ps, "the host")
 
-    def verdict(self, memory: MemoryStore) -> Verdict:
+    def verdict(self, memory: FirstMemory) -> Verdict:
         """Return the result after the last record; ``memory`` is the memory of the first pass."""
         if not self._stopped:
             self._compare(memory)
@@ -217,7 +218,7 @@ class SecondPass:
         self.memory.write(address, data)
         self.differences.wrote(address, len(data), arrival.now_ps, arrival.now_ps, "a message that arrived", True)
 
-    def _compare(self, memory: MemoryStore) -> None:
+    def _compare(self, memory: FirstMemory) -> None:
         """Compare the memories of both passes at the end of the run."""
         ours, theirs = dict(self.memory.pages()), dict(memory.pages())
         for page in sorted(ours.keys() | theirs.keys()):

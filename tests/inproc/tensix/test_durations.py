@@ -42,6 +42,48 @@ def worker(rank, world_size, tt):
     tt.enqueue_program(program)
     tt.finish()
 """
+BEHIND = """
+def idle(df):
+    df.instructions(100)
+
+def server(buffer, df):
+    df.instructions(1000)
+    df.eth_send_bytes(buffer, buffer, 64)
+
+def worker(rank, world_size, tt):
+    core = tt.ethernet_cores_to(1 - rank)[0]
+    program = tt.create_program()
+    tt.create_kernel(program, idle, tt.workers[0])
+    tt.create_kernel(program, server, core, args=(tt.l1_base(core),), is_server=True)
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+"""A server that sends after the end of its program."""
+OWES = """
+WORD = 0x20000
+
+def ower(far, start_ns, df):
+    df.instructions(start_ns)
+    df.owe(1000)
+    df.noc_semaphore_inc(df.get_noc_addr(*far, WORD), 1)
+    df.owe(1000)
+    df.wait_until(lambda: df.memory.word(WORD) == 1, "the other kernel")
+    df.owe_polls(100)
+
+def worker(rank, world_size, tt):
+    program = tt.create_program()
+    for number in range(2):
+        core, far = tt.workers[number], tt.workers[1 - number]
+        tt.create_kernel(program, ower, core, args=(far, 5000 * number))
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+SEND = """
+import numpy as np
+
+def worker(rank, world_size, tt):
+    tt.send_receive(tt.tensor(np.ones((64, 32), np.float32)), 0, 1)
+"""
 
 
 def passed(folder: Path, source: str, *flags: object) -> Run:
@@ -62,14 +104,14 @@ def test_an_operation_is_a_row_of_its_chips(tmp_path: Path) -> None:
     assert all(2 * 8192 < each["link_payload_bytes"] < 2 * 8192 + 1024 for each in (gathered, reduced))
 
 
-def test_the_traffic_of_all_rows_is_that_of_the_run(tmp_path: Path) -> None:
+def test_the_traffic_of_the_run_is_in_rows_but_for_the_routers_own(tmp_path: Path) -> None:
     document = passed(tmp_path, GATHER).document
     parts = [{link["name"]: link["payload_bytes"] for link in row["links"]} for row in document["runs"]]
     whole = {link["name"]: link["payload_bytes"] for link in document["whole_run"]["links"]}
-    # The handshake of the routers precedes the first row.
+    # Each operation has routers, whose handshake precedes the row, and whose ends of 16 B follow the row.
     assert {name: nbytes - sum(part[name] for part in parts) for name, nbytes in whole.items() if nbytes} == {
-        "0.eth8>1.eth0": 96,
-        "1.eth0>0.eth8": 96,
+        "0.eth8>1.eth0": 2 * (96 + 2 * 16),
+        "1.eth0>0.eth8": 2 * (96 + 2 * 16),
     }
 
 
@@ -137,3 +179,34 @@ def test_records_of_kernels_do_not_change_the_digest(tmp_path: Path) -> None:
     done = run("--topology", "n300", script_file(tmp_path, PROGRAMS), keep_oplog=True)
     kinds = {record[0] for member in done.members for record in member.chip.oplog.records}
     assert kinds == {"eth.send", "eth.arrive"}
+
+
+def test_what_a_chip_sends_after_a_row_is_in_no_row(tmp_path: Path) -> None:
+    """The record that the chip streams at the end of the row is the record of the results."""
+    done = passed(tmp_path, BEHIND)
+    rows = [
+        (each["group"], each["bytes"], each["link_payload_bytes"], each["time_ns"]) for each in done.document["runs"]
+    ]
+    assert rows == [([0], 0, 0, 100), ([1], 0, 0, 100)]
+    assert done.document["whole_run"]["link_payload_bytes"] == 2 * (64 + 16)
+    assert done.outcome._records == [list(done.outcome.ranks[rank].runs) for rank in range(2)]
+
+
+def test_instructions_that_a_wait_spends_are_instructions(tmp_path: Path) -> None:
+    """One of two kernels waits 5 us in its wait, the other one polls once; a NoC command takes 45 ns."""
+    first, *_ = passed(tmp_path, OWES).document["launches"]
+    used = first["busy_ns"]
+    assert used["instructions"] == 5000 + 2 * (1000 + 45 + 1000)
+    assert used["polls"] > 5000
+    assert set(used) == {"instructions", "polls"}
+
+
+def test_an_operation_in_which_chips_have_no_kernels_is_a_row(tmp_path: Path) -> None:
+    """Two of the chips send and receive; six enqueue programs without kernels."""
+    no_barrier = "system.chip_params.ccl.has_barrier=false"
+    done = run("--topology", "t3000", "--set", no_barrier, script_file(tmp_path, SEND))
+    (row,) = done.document["runs"]
+    assert (row["collective"], row["bytes"], row["kernels"]) == ("send_receive", 64 * 32 * 4, 3)
+    assert row["time_ns"] == max(each["end_ns"] for each in done.document["launches"])
+    without = [each.runs[0].kernels_ps for each in done.outcome.ranks.values()]
+    assert without.count((None,)) == 6

@@ -19,6 +19,8 @@ from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
 from sipsim.chips.ahbm.pe.math import ConstEngine, PeMath
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.replay import FlatMemory, flat
 from sipsim.core.dtypes import DTYPES
 from sipsim.insight.replay.differences import MOST_PENDING, Differences, Numbered, Wrong
 from sipsim.records.oplog import line, record_kind
@@ -375,7 +377,7 @@ def test_a_load_behind_a_store_in_the_queue_is_in_order(depth: int | None, found
 
 def test_differences_beyond_those_kept_are_told() -> None:
     """Races explain all that were pending."""
-    differences, most = Differences(lambda address: address, "cube {} PE {}"), MOST_PENDING + 44
+    differences, most = Differences(FlatMemory()), MOST_PENDING + 44
     for i in range(most):
         by = Numbered(i + 1, ("dma_read", 0, 10, 0, 0, 8 * i, 8, "f32", "2", "h1"), 0)
         differences.of_values(by, Wrong(np.arange(8), "wrong"), [(8 * i, 8)], [], False)
@@ -460,9 +462,17 @@ def test_a_kind_has_one_rule() -> None:
         replays("math")(replay_double)
 
 
+def test_a_difference_at_the_end_names_the_tile_of_its_byte() -> None:
+    differences = Differences(FlatMemory())
+    differences.at_end(flat(Core(1, 6), 0x10000), bytes(16), bytes([0] * 5 + [1] + [0] * 10))
+    found = differences.first()
+    assert found is not None
+    assert " 1-6:0x10005: " in found.message
+
+
 @pytest.mark.parametrize(("second_start_ps", "races"), [(0, 1), (10, 0)])
 def test_a_write_of_the_same_range_is_a_rival_while_it_had_not_ended(second_start_ps: int, races: int) -> None:
-    differences = Differences(lambda address: address, "cube {} PE {}")
+    differences = Differences(FlatMemory())
     first = Numbered(1, ("dma_write", 0, 10, 0, 0, 0x100, 64, "f32", "16", "h0"), 0)
     second = Numbered(2, ("dma_write", second_start_ps, 12, 0, 1, 0x100, 64, "f32", "16", "h0"), second_start_ps)
     differences.wrote(0x100, 64, 0, 10, first)

@@ -123,6 +123,11 @@ class MemoryStore:
             self._first[space] = first
         return first | (address & _OFFSET_MASK)
 
+    @staticmethod
+    def address_text(address: int) -> str:
+        """Return the text of an address in reports of the second pass."""
+        return f"{address:#x}"
+
     def pages(self) -> Iterator[tuple[int, bytearray]]:
         """Yield all existing pages, as (canonical address, content)."""
         found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
