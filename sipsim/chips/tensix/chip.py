@@ -13,7 +13,7 @@ from sipsim.chips.config import check_skews
 from sipsim.chips.tensix.ccl.tensors import CallLog
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.durations import Durations, KernelTimes
-from sipsim.chips.tensix.edm.data_mover import DataMover
+from sipsim.chips.tensix.edm.data_mover import DataMover, erisc_data_mover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.ethernet import EthWrite, FabricWrite, Transmitter
 from sipsim.chips.tensix.fabric.channels import SenderChannel
@@ -56,7 +56,7 @@ from sipsim.topology.links import build_links
 from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
-KERNELS, DATA_MOVERS = "its kernels", "the data movers of its operations"
+KERNELS, DATA_MOVERS = "its kernels", "the data movers on cores that a router needs"
 """Reasons for which a host program waits, as shown in the report of a deadlock."""
 
 
@@ -88,7 +88,7 @@ class TensixChip(Chip):
         }
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
-        self._data_movers: list[Task] = []
+        self._data_movers: dict[Core, Task] = {}
         self.lost: list[LostPacket] = []
         self.call_log = CallLog()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
@@ -115,9 +115,9 @@ class TensixChip(Chip):
             if cores is None or not set(cores).isdisjoint(fabric.cores):
                 fabric.wait()
 
-    def wait_for_own_data_movers(self) -> None:
-        """Block the host program until the data movers of operations have ended."""
-        movers = [task for task in self._data_movers if not task.ended]
+    def wait_for_data_movers(self, cores: Collection[Core]) -> None:
+        """Block the host program until the data movers on cores have ended."""
+        movers = [task for core, task in self._data_movers.items() if core in cores and not task.ended]
         if movers:
             self.launches.when_ended(movers, partial(self.host.resume, DATA_MOVERS))
         while not all(task.ended for task in movers):
@@ -129,18 +129,16 @@ class TensixChip(Chip):
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
         """
-        is_own = program.operation is not None
         self.wait_for_own_fabrics({spec.core for spec in program.kernels})
         routers = {core for fabric in self.fabrics for core in fabric.cores}
         for spec in program.kernels:
             if spec.core in routers:
                 what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.session.rank}"
-                advice = "end the fabric first (fabric.terminate)" if is_own else "give another core"
+                advice = "end the fabric first (fabric.terminate)" if program.operation else "give another core"
                 raise KernelMisuse(f"{what}, which runs a router of the fabric; {advice}")
         tasks = self.launches.enqueue(program)
-        if is_own:
-            servers = (task for task in (*self._data_movers, *tasks) if task.is_server)
-            self._data_movers = [task for task in servers if not task.ended]
+        movers = zip(program.kernels, tasks, strict=True)
+        self._data_movers |= {spec.core: task for spec, task in movers if spec.kernel is erisc_data_mover}
         return tasks
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[KernelTimes], None]) -> Task:

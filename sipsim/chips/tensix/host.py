@@ -306,9 +306,9 @@ class Metal:
         places = Places(topology, order, columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
         self._chip.wait_for_own_fabrics()
-        self._chip.wait_for_own_data_movers()
         if num_links is None:
             num_links = places.most_links(self._plan) if params.revisions[revision].is_first else 1
+        self._chip.wait_for_data_movers(places.cores(self._plan, self.rank, num_links))
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)

@@ -34,6 +34,23 @@ def test_slices_go_both_ways(mode: str, channels: int) -> None:
     assert all(task.ended for member in done.members for task in member.chip.tasks()), "and both data movers have ended"
 
 
+THEN_A_FABRIC = """
+
+edm_program = worker
+
+def worker(rank, world_size, tt):
+    import numpy as np
+    edm_program(rank, world_size, tt)
+    found = tt.to_numpy(tt.all_gather(tt.tensor(np.full((32, 32), rank, np.int32))))
+    assert [*found[::32, 0]] == [0, 1]
+"""
+
+
+def test_a_fabric_waits_for_the_data_movers_of_the_script(tmp_path: Path) -> None:
+    """On the link's cores, as routers need these; data movers end by themselves, and no call of the script says when."""
+    passed(run(*PAIR, script_file(tmp_path, (EXAMPLES / "slices.py").read_text() + THEN_A_FABRIC)))
+
+
 @pytest.mark.parametrize("chip", ["wormhole", "blackhole"])
 @pytest.mark.parametrize("name", ["ring_ping.py", "ring_ping_edm.py"])
 @pytest.mark.parametrize("sips", [2, 3])

@@ -154,6 +154,11 @@ class Places:
             raise KernelMisuse(f"{needs}, but {lead} from SIP {rank} to SIP {far}; reduce num_links")
         return int(channels[link])
 
+    def cores(self, plan: Any, rank: int, num_links: int) -> list[Core]:
+        """Return the Ethernet cores of a chip that run routers of ``num_links`` parallel links."""
+        cores, ways = plan.floor_plan.ethernet, self.neighbours(rank)
+        return [cores[self.channel(plan, rank, way, link)] for way in ways for link in range(num_links)]
+
     def most_links(self, plan: Any) -> int:
         """Return the largest number of parallel links that all neighbours have, at least 1."""
         pairs = [(rank, far) for rank in self.chips for far in self.neighbours(rank).values()]
