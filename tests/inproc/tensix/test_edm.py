@@ -47,7 +47,7 @@ def worker(rank, world_size, tt):
 
 
 def test_a_fabric_waits_for_the_data_movers_of_the_script(tmp_path: Path) -> None:
-    """On the link's cores, as routers need these; data movers end by themselves, and no call of the script says when."""
+    """On the link's cores, as routers need these; data movers end by themselves, and no call says when."""
     passed(run(*PAIR, script_file(tmp_path, (EXAMPLES / "slices.py").read_text() + THEN_A_FABRIC)))
 
 

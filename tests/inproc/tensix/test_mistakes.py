@@ -43,6 +43,15 @@ def test_an_operation_is_refused_with_the_line_of_its_call(tmp_path: Path) -> No
     assert line_of(run("--topology", "n300", script_file(tmp_path, source))) == 3
 
 
+@pytest.mark.parametrize("given", ["num_links=2", "topology='ring'"])
+def test_arguments_that_the_given_fabric_contradicts_are_refused(tmp_path: Path, given: str) -> None:
+    call = f"tt.all_gather(tt.tensor(np.ones(4, np.int32)), fabric=tt.open_fabric(), {given})"
+    source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    {call}\n"
+    error = run("--topology", "n300", script_file(tmp_path, source)).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert "the given fabric is a line" in error["message"]
+
+
 def refused(folder: Path, place: str, call: str) -> Run:
     return run(*FLAGS, script_file(folder, SCRIPT.format(place=place, call=call)))
 

@@ -16,6 +16,7 @@ from sipsim.chips.tensix.programs import Program
 from sipsim.collectives.call import PART, WORLD
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES
+from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task
 from sipsim.records.report import SEND_RECV
 
@@ -55,6 +56,7 @@ class Calls:
         self._tasks, self.operation = [], Operation()
         if line is None:
             assert fabric is not None
+            _check_given(fabric, topology, num_links)
             yield fabric
             return
         if any(map(self._chip.launches.is_used, self._chip.plan.floor_plan.ethernet)):
@@ -113,3 +115,14 @@ class Calls:
         count, kind = prod(larger.shape), f"{collective}_{fabric.topology}{over}"
         facts = collective, kind, larger.dtype.name, op, count, larger.nbytes, call.group, number, tuple(fabric.chips)
         self._chip.durations.close(self.operation, OperationFacts(*facts))
+
+
+def _check_given(fabric: Fabric, topology: str, num_links: int | None) -> None:
+    """Check the arguments of a call on a given fabric. ``topology``: ``line``, the default, fits each fabric.
+
+    Raises:
+        KernelMisuse: for another topology, or another number of links, than the fabric's.
+    """
+    if topology not in ("line", fabric.topology) or num_links not in (None, fabric.num_links):
+        has = f"the given fabric is a {fabric.topology} with num_links={fabric.num_links}"
+        raise KernelMisuse(f"{has}; leave topology and num_links out")

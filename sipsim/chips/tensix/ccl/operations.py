@@ -66,8 +66,8 @@ class Collectives:
             self._calls.enqueue(line.all_gather(own, output, dim, self._calls.operation))
             self._calls.note("all_gather", own, dim, output, line, bidirectional=bidirectional)
             return result_for(tensor, output, cluster_axis, None)
+        workers = _workers(num_workers_per_link)
         with self._calls.open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
-            workers = _workers(num_workers_per_link)
             output = self._over_fabric.all_gather(own, dim, config, fabric, bidirectional, workers, chunks_per_sync)
             options = {"bidirectional": bidirectional, "chunks_per_sync": chunks_per_sync}
             self._calls.note("all_gather", own, dim, output, fabric, **options)
@@ -157,8 +157,9 @@ class Collectives:
         far destinations in turn. For other arguments see :meth:`all_gather`. The result is this chip's.
         """
         own, config = local_of(tensor), config_or_none(memory_config)
+        workers = _workers(num_workers_per_link) or 1
         with self._calls.open(tensor, fabric, topology, num_links, chips, cluster_axis) as fabric:
-            workers, size = _workers(num_workers_per_link) or 1, fabric.size
+            size = fabric.size
             along = own.dim(dim, size)
             output = self._store.like(own, own.shape, size if along == 0 else 1, config)
             source, target = segments_of((own, output), along, size)
