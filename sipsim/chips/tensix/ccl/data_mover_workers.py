@@ -15,9 +15,9 @@ from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface
 from sipsim.chips.tensix.edm.worker import EdmReceiver, EdmSender
 from sipsim.chips.tensix.fabric.channels import Ring
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 
 INPUT, OUTPUT = 0, 1
 """Numbers of a packet's tensors."""
