@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from sipsim.chips.tensix.ccl.formats import Format
-from sipsim.chips.tensix.memory import TileMemory
+from sipsim.chips.tensix.memory import ATOMIC_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
+from sipsim.chips.tensix.tiles import TRANSACTION_IDS, Tiles
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
 

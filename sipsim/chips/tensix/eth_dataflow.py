@@ -13,8 +13,9 @@ from typing import Final
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
 from sipsim.chips.tensix.firmware import Firmware
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.processor import QUEUE, Processor
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
+from sipsim.chips.tensix.tiles import Tiles
 from sipsim.core.errors import KernelMisuse
 
 CHANNELS = 32

@@ -29,10 +29,11 @@ from sipsim.chips.tensix.cluster import Cluster
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import BufferSharingMode, TerminationMode, WorkerSignal, layout
 from sipsim.chips.tensix.fabric.fabric import ROLES, Fabric, Places
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import NOCS, Core, Kind
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.chips.tensix.programs import KernelSpec, Program
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES, KIB
+from sipsim.chips.tensix.tiles import KIB
 from sipsim.core.errors import KernelMisuse, NoSuchCall
 from sipsim.core.registry import nearest
 from sipsim.core.task import makes_generator, reason_not_callable

@@ -12,7 +12,8 @@ PAGE_BYTES = 2**16
 ZEROS = bytes(PAGE_BYTES)
 """A page of zeros; a comparison with it is much faster than ``any``."""
 NEVER_PS = 2**62
-SIGNAL_BYTES = 4
+ATOMIC_BYTES = 4
+"""Word of semaphores in bytes: the size of an increment, and of a write that signals."""
 Ps = int
 Note = Callable[[str], None]
 """Callback after a write; the argument is the writer's name."""
@@ -142,7 +143,7 @@ class TileMemory:
 
     def word(self, address: int) -> int:
         """Return the 32-bit word at an address."""
-        return int.from_bytes(self.read(address, 4), "little")
+        return int.from_bytes(self.read(address, ATOMIC_BYTES), "little")
 
     def check(self, address: int, nbytes: int) -> None:
         """Check that a range is inside the memory.
@@ -169,7 +170,7 @@ class TileMemory:
     def is_reserved(self, address: int, nbytes: int) -> bool:
         """Whether a range overlaps the addresses of a router. The word for its termination signal is open to all."""
         overlaps = address < self.reserved.stop and self.reserved.start < address + nbytes
-        return overlaps and not (address == self.signal_at and nbytes == SIGNAL_BYTES)
+        return overlaps and not (address == self.signal_at and nbytes == ATOMIC_BYTES)
 
     def pages(self) -> list[tuple[int, bytes]]:
         """Return the number and the bytes of each page that is not all 0, in order, for digests."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.durations import Durations, KernelTimes, Operation, ProgramTimes
 from sipsim.chips.tensix.jitter import Jitter
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import Core
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.chips.tensix.ccl.formats import FORMATS
-from sipsim.chips.tensix.memory import PAGE_BYTES, ZEROS, TileMemory
+from sipsim.chips.tensix.memory import ATOMIC_BYTES, PAGE_BYTES, ZEROS, TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.engine import Engine
 from sipsim.core.paged_bytes import PagedBytes
@@ -32,7 +32,6 @@ from sipsim.records.replay import (
 )
 
 OFFSET_BITS, Y_BITS = 32, 8
-WORD_BYTES = 4
 BYTE = np.dtype(np.uint8)
 
 
@@ -153,8 +152,8 @@ def replay_arrive(pe: ReplayPe, address: int, nbytes: int, values: str) -> bytes
 @replays(INCREMENT, WRITTEN)
 def replay_increment(pe: ReplayPe, address: int, increment: int) -> bytes:
     """Add to a word."""
-    value = (int.from_bytes(pe.read(address, WORD_BYTES), "little") + increment) % 2**32
-    data = value.to_bytes(WORD_BYTES, "little")
+    value = (int.from_bytes(pe.read(address, ATOMIC_BYTES), "little") + increment) % 2**32
+    data = value.to_bytes(ATOMIC_BYTES, "little")
     pe.write(address, data)
     return data
 
@@ -273,7 +272,7 @@ class Replay:
     def incremented(self, flight: InFlight, core: Core, memory: TileMemory, address: int, increment: int) -> None:
         """Feed the arrival of an increment."""
         del self._open[flight.name]
-        got = memory.get(address, WORD_BYTES)
+        got = memory.get(address, ATOMIC_BYTES)
         self._end((INCREMENT, *self._at(flight.by, flight.start_ps), flat(core, address), increment), got)
 
     def added(self, core: Core, memory: TileMemory, address: int, dtype: str, nbytes: int, stride: int, n: int) -> None:

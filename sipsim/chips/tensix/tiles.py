@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from sipsim.chips.tensix.jitter import Jitter
-from sipsim.chips.tensix.memory import TileMemory
+from sipsim.chips.tensix.memory import ATOMIC_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core, FloorPlan, Kind, NocGraph, Tree
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.replay import InFlight
@@ -17,7 +17,6 @@ from sipsim.fabric.graph import Done, Route
 Ps = int
 TRANSACTION_IDS = 16
 """The most NoC commands in progress per NIU (network interface unit), that is per tile and NoC."""
-ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
 NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have memory"
 KIB, MIB = 2**10, 2**20

@@ -7,8 +7,8 @@ from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.channels import Ring
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.params import CclParams
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 
 
 def slots_for(slot_bytes: int, ccl: CclParams) -> int:

@@ -6,10 +6,10 @@ from sipsim.chips.tensix.arguments import Natural, Within, checked, tiles, whole
 from sipsim.chips.tensix.edm.data_mover import erisc_data_mover
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
 from sipsim.chips.tensix.ethernet import WORD_BYTES
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import NOCS, Core
 from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.chips.tensix.programs import EthernetConfig, KernelSpec, Program
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 from sipsim.core.errors import KernelMisuse
 
 Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]

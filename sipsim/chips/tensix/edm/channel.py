@@ -18,7 +18,7 @@ from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, WorkerSignal
 from sipsim.chips.tensix.eth_dataflow import FREE, SYNC, SYNC_BYTES, EthDataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.core.errors import KernelMisuse
 
 

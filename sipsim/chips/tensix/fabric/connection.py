@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, no_upstream
 from sipsim.chips.tensix.fabric.packet import (
-    ATOMIC_BYTES,
     Direction,
     NocCommand,
     Route,
@@ -25,6 +24,7 @@ from sipsim.chips.tensix.fabric.packet import (
     unicast,
 )
 from sipsim.chips.tensix.fabric.termination import Signal, TerminationInfo
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 

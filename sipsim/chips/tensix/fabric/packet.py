@@ -16,6 +16,7 @@ from enum import IntEnum, IntFlag
 from itertools import pairwise
 from typing import NamedTuple
 
+from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
@@ -34,7 +35,6 @@ MOST_HOPS = 32
 MOST_SHORT = 15
 """The most hops to the first chip of a multicast, and chips of a multicast, in an early header."""
 MOST_VALUE = 2**16 - 1
-ATOMIC_BYTES = 4
 
 
 class NocCommand(IntEnum):
