@@ -148,8 +148,8 @@ class RunEntry(UsageRow):
     algorithm: Annotated[
         str,
         no_time(
-            "The algorithm, as --list algorithms names it; on chips of tiles the operation, the topology, and data_mover "
-            "for that transport, and for a program the names of its kernels."
+            "The algorithm, as --list algorithms names it; on chips of tiles the operation, its topology, and "
+            "data_mover for that transport; for a program the names of its kernels."
         ),
     ]
     dtype: Annotated[str, no_time("The type of an element; bytes for a program.")]

@@ -8,7 +8,7 @@ kernel's L1; a :class:`NocAddress` also contains the tile. Words and semaphores 
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from sipsim.chips.tensix.ccl.formats import Format
+from sipsim.chips.tensix.formats import Format
 from sipsim.chips.tensix.memory import ATOMIC_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import NOC, POLLS, Looks, Processor

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.tensix.ccl.formats import FORMATS
+from sipsim.chips.tensix.formats import FORMATS
 from sipsim.chips.tensix.memory import ATOMIC_BYTES, PAGE_BYTES, ZEROS, TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.engine import Engine

@@ -55,7 +55,7 @@ BLOCK_SCRIPT = """
 import sys
 
 import numpy as np
-from sipsim.chips.tensix.ccl.formats import FORMATS
+from sipsim.chips.tensix.formats import FORMATS
 
 SHAPE, DIM, DTYPE = (128, 96), 0, sys.argv[1]
 

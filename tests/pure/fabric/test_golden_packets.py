@@ -33,8 +33,8 @@ FIELDS: dict[int, tuple[str, ...]] = {
     3: ("kind", "is_row", "time_ps", "counts", "sent_ps", "span"),
     9: ("vc", "places"),
     10: ("number",),
-    20: ("address", "data", "follows", "down_ps", "up_ps"),
-    21: ("address", "data", "follows", "down_ps", "up_ps", "origin"),
+    20: ("address", "data", "is_word", "follows", "down_ps", "up_ps", "seq", "crc"),
+    21: ("address", "data", "is_word", "follows", "down_ps", "up_ps", "seq", "crc", "origin"),
 }
 """By tag, the names of what follows it."""
 NESTED = {"credit": CREDIT, "counts": ("sent", "arrived")}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sipsim.chips.tensix.ccl.formats import BLOCK_FORMATS, FORMATS, Format, format_of
 from sipsim.chips.tensix.ccl.tensors import from_pages, pages_of, to_pages
+from sipsim.chips.tensix.formats import BLOCK_FORMATS, FORMATS, Format, format_of
 from sipsim.core.errors import KernelMisuse
 
 BITS = {"bfp8": 7, "bfp4": 3}

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.mesh_tensors import Dims, MeshTensor, line_along, part_of
 from sipsim.chips.tensix.ccl.placement import Interleaved, memory_config_of
 from sipsim.chips.tensix.ccl.tensors import Tensor, pages_of
+from sipsim.chips.tensix.formats import FORMATS
 from sipsim.core.errors import KernelMisuse
 
 ROWS = ((4, 0, 3, 7), (5, 1, 2, 6))

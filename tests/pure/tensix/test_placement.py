@@ -9,9 +9,9 @@ import pytest
 
 from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
-from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.placement import SHARDED, MemoryConfig, memory_config_of
 from sipsim.chips.tensix.ccl.tensors import Segments, Store, Tensor, pieces, segments_of, to_pages
+from sipsim.chips.tensix.formats import FORMATS
 from sipsim.chips.tensix.noc import Core, FloorPlan
 from sipsim.config.load import parse_set
 from sipsim.core.errors import KernelMisuse

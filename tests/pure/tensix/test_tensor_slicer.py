@@ -6,11 +6,11 @@ from math import prod
 
 import pytest
 
-from sipsim.chips.tensix.ccl.formats import FORMATS
 from sipsim.chips.tensix.ccl.packets import packetize
 from sipsim.chips.tensix.ccl.placement import Interleaved, MemoryConfig
 from sipsim.chips.tensix.ccl.tensor_slicer import TensorSlicer
 from sipsim.chips.tensix.ccl.tensors import Tensor, pages_of
+from sipsim.chips.tensix.formats import FORMATS
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 

@@ -3,10 +3,10 @@
 from functools import partial
 from typing import NamedTuple
 
-from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.channels import Ring
+from sipsim.chips.tensix.formats import Format
 from sipsim.chips.tensix.memory import ATOMIC_BYTES
 from sipsim.chips.tensix.params import CclParams
 

@@ -9,11 +9,11 @@ of a core share a circular buffer of packets.
 from typing import NamedTuple
 
 from sipsim.chips.tensix.ccl.circular_buffer import CircularBuffer
-from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.packets import Packet
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface
 from sipsim.chips.tensix.edm.worker import EdmReceiver, EdmSender
+from sipsim.chips.tensix.formats import Format
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from sipsim.chips.tensix.arguments import Count, any_whole, checked
-from sipsim.chips.tensix.ccl.formats import format_of
 from sipsim.chips.tensix.ccl.mesh_tensors import AXES, MeshTensor, local_of, part_of
 from sipsim.chips.tensix.ccl.participants import Participants
 from sipsim.chips.tensix.ccl.placement import INTERLEAVED, MemoryConfig, memory_config_of
 from sipsim.chips.tensix.ccl.tensors import Store, Tensor, from_pages, to_pages
+from sipsim.chips.tensix.formats import format_of
 from sipsim.core.errors import KernelMisuse
 
 

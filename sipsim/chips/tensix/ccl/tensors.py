@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.chips.tensix.arguments import one_of, whole
-from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.placement import (
     INTERLEAVED,
     Extent,
@@ -27,6 +26,7 @@ from sipsim.chips.tensix.ccl.placement import (
     shards_of,
 )
 from sipsim.chips.tensix.dataflow import NocAddress
+from sipsim.chips.tensix.formats import Format
 from sipsim.chips.tensix.noc import FloorPlan
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.collectives.call import WORLD, GroupCall, OpenCall

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.ccl.circular_buffer import CircularBuffer, slots_for
-from sipsim.chips.tensix.ccl.formats import Format
 from sipsim.chips.tensix.ccl.tensors import PageGroup
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring
@@ -25,6 +24,7 @@ from sipsim.chips.tensix.fabric.packet import (
     write_and_increment,
     write_to,
 )
+from sipsim.chips.tensix.formats import Format
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
 
