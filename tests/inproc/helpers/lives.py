@@ -118,8 +118,8 @@ PROGRAMS: dict[str, Program] = {
     **{name: Program("tensix", name, (*TILES, 1)) for name in ("noc", "programs")},
     **{name: Program("tensix", name, (*TILES, 2, "--topology", "ring_1d")) for name in ("link", "mover", "movers")},
     **{name: Program("tensix", name, (*TILES, 4, "--topology", "ring_1d")) for name in ("fabric", "ring", "mux")},
-    # Each operation opens a fabric of its own; an ended one is a cycle of its routers, which only the collector frees.
-    "operations": Program("tensix", "operations", (*TILES, 4, "--topology", "ring_1d"), kept=8),
+    # Each operation leaves a row, and opens a fabric; an ended one is a cycle of routers, which the collector frees.
+    "operations": Program("tensix", "operations", (*TILES, 4, "--topology", "ring_1d"), kept=10),
 }
 
 

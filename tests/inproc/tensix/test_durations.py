@@ -206,7 +206,7 @@ def test_an_operation_in_which_chips_have_no_kernels_is_a_row(tmp_path: Path) ->
     no_barrier = "system.chip_params.ccl.has_barrier=false"
     done = run("--topology", "t3000", "--set", no_barrier, script_file(tmp_path, SEND))
     (row,) = done.document["runs"]
-    assert (row["collective"], row["bytes"], row["kernels"]) == ("send_receive", 64 * 32 * 4, 3)
+    assert (row["collective"], row["bytes"], row["kernels"]) == ("send_recv", 64 * 32 * 4, 3)
     assert row["time_ns"] == max(each["end_ns"] for each in done.document["launches"])
     without = [each.runs[0].kernels_ps for each in done.outcome.ranks.values()]
     assert without.count((None,)) == 6

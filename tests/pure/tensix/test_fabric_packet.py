@@ -97,11 +97,6 @@ def test_short_headers_are_those_of_the_pull_request(name: str) -> None:
     assert header == struct.pack(layout_of_fields, *fields) + bytes(16)
 
 
-def test_a_short_header_has_no_flush() -> None:
-    with pytest.raises(KernelMisuse, match="is_flushed"):
-        pack(unicast(1), increment_of(Core(1, 1), 16, 1, is_flushed=True), 0, True)
-
-
 FAR = [(mesh_unicast(1, 1), TARGETS[0]), (multicast(16, 2), TARGETS[0])]
 
 

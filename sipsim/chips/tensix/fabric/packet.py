@@ -216,7 +216,7 @@ _UPPER_LEFT = "give the upper left tile and then the lower right one"
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
     """Return the header of a packet, as a worker writes it. ``is_short``: whether to make a header of pull request
-    14923, which has no room for ``is_flushed``.
+    14923. It has no bit for ``is_flushed`` and needs none, since routers of that revision wait for each write.
 
     Raises:
         KernelMisuse: for a value that does not fit in such a header.
@@ -228,8 +228,6 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     if not 0 <= target.value <= MOST_VALUE:
         raise KernelMisuse(f"a packet cannot add {target.value} to a word; give 0 to {MOST_VALUE}")
     if is_short:
-        if target.is_flushed and target.command is NocCommand.INCREMENT:
-            raise KernelMisuse("the headers of this revision have no room for is_flushed; leave is_flushed out")
         if route.short is None or target.command not in _SHORT_KINDS:
             given = f"command {target.command.name} on a route of {len(route.nibbles)} hops does not fit"
             what = "the headers of this revision hold a unicast, or a multicast of distances up to 15, on a line"
